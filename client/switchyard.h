@@ -136,7 +136,7 @@ typedef struct sy_step_request {
   int32_t layer;
   int32_t tokens;
   int32_t top_k;
-  uint32_t deadline_ms; /* 0: the session's */
+  uint32_t deadline_ms; /* 0: the session's; in a collective session no other */
   const uint16_t* x;    /* BF16 [tokens, hidden] */
   int64_t x_stride;
   const int32_t* ids; /* [tokens, top_k]; -1: no expert */

@@ -1,5 +1,6 @@
 #include "coordinator/session_request.h"
 
+#include <algorithm>
 #include <chrono>
 #include <vector>
 
@@ -63,6 +64,14 @@ absl::Status CheckTokens(const OpenSessionRequest& request, std::int32_t limit) 
        {"have", absl::StrCat(limit)}});
 }
 
+CollectiveDemand DemandOf(const OpenSessionRequest& request) {
+  return {.phase = request.phase,
+          .mode = *request.mode,
+          .source = request.source,
+          .max_tokens = request.max_tokens,
+          .sources = request.group.sources};
+}
+
 absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
                         std::span<const CapabilitySet> workers) {
   const GroupRequest& group = request.group;
@@ -79,12 +88,7 @@ absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
                       "for binding p2p");
   }
   SY_RETURN_IF_ERROR(CheckLockstepGroup(workers));
-  return ResolveCollective(plan, {.phase = request.phase,
-                                  .mode = *request.mode,
-                                  .source = request.source,
-                                  .max_tokens = request.max_tokens,
-                                  .sources = group.sources})
-      .status();
+  return ResolveCollective(plan, DemandOf(request)).status();
 }
 
 }  // namespace
@@ -117,7 +121,13 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
   }
   // The default of low latency is its limit: slots are sized for it anyway. In normal mode the
   // limit would make the source allocate far more than a usual batch needs.
-  if (full.max_tokens == 0) full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
+  if (full.max_tokens == 0) {
+    full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
+    if (full.binding == BindingChoice::kCollective) {
+      const std::int32_t most = GroupTokensMax(plan, DemandOf(full));
+      if (most > 0) full.max_tokens = std::min(full.max_tokens, most);
+    }
+  }
   SY_RETURN_IF_ERROR(CheckTokens(full, limit));
   if (full.step_deadline < Duration::zero() || full.step_deadline > kStepDeadlineMax) {
     return BadSession(full, Reason::kBadRequest, "step_deadline must be 0 (the default) to 24 h");

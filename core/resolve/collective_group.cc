@@ -1,5 +1,6 @@
 #include "core/resolve/collective_group.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -30,10 +31,11 @@ absl::Status CheckDemand(const Plan& plan, const CollectiveDemand& demand) {
         plan, absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
         absl::StrFormat("a group has 1 to %d sources, not %d", kGroupSourcesMax, demand.sources));
   }
-  if (demand.max_tokens < 1 || demand.max_tokens > kGroupTokensMax) {
+  const std::int32_t tokens_max = GroupTokensMax(plan, demand);
+  if (tokens_max > 0 && (demand.max_tokens < 1 || demand.max_tokens > tokens_max)) {
     return NoGroup(plan, absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
-                   absl::StrFormat("max_tokens %d; a step of a group has 1 to %d of a source",
-                                   demand.max_tokens, kGroupTokensMax));
+                   absl::StrFormat("max_tokens %d; a step of this group has 1 to %d of a source",
+                                   demand.max_tokens, tokens_max));
   }
   const auto workers = static_cast<std::int32_t>(plan.workers.size());
   if (workers == 0 || plan.shape.experts % workers != 0) {
@@ -54,6 +56,32 @@ absl::Status CheckKinds(const Plan& plan, const CollectiveDemand& demand) {
                         worker.id, DeviceKindName(worker.device), DeviceKindName(demand.source)));
   }
   return absl::OkStatus();
+}
+
+// Beyond these the devices have no kernels.
+absl::Status CheckShape(const Plan& plan, const CollectiveDemand& demand) {
+  const GroupLimits& limits = GroupLimitsOf(demand.source);
+  const MoeShape& shape = plan.shape;
+  const auto workers = static_cast<std::int32_t>(plan.workers.size());
+  const struct {
+    absl::string_view what;
+    std::int32_t have;
+    std::int32_t most;
+  } bounds[] = {{"workers and sources", workers + demand.sources, limits.ranks_max},
+                {"experts of a worker", shape.experts / workers, limits.experts_max},
+                {"experts of a token", shape.top_k, limits.top_k_max},
+                {"values of a row", shape.hidden, limits.hidden_max}};
+  for (const auto& bound : bounds) {
+    if (bound.have <= bound.most) continue;
+    return Unsupported(
+        plan, absl::StrFormat("%d %s, and a group of devices of kind %s has up to %d", bound.have,
+                              bound.what, DeviceKindName(demand.source), bound.most));
+  }
+  if (shape.hidden % limits.hidden_unit == 0) return absl::OkStatus();
+  return Unsupported(
+      plan,
+      absl::StrFormat("rows of %d values; a group of devices of kind %s takes multiples of %d",
+                      shape.hidden, DeviceKindName(demand.source), limits.hidden_unit));
 }
 
 absl::Status CheckPlacement(const Plan& plan, const LayerPlacement& layer) {
@@ -95,15 +123,29 @@ absl::StatusOr<WireFormat> WireOf(const Plan& plan, const CollectiveDemand& dema
                                        layer.layer.value, WireFormatName(config->format())));
   }
   if (!wire.has_value()) return Unsupported(plan, "it has no MoE layers");
-  return *wire;
+  const bool common = *wire == kFp8Format || *wire == kBf16Format;
+  if (common || !GroupLimitsOf(demand.source).fp8_and_bf16_only) return *wire;
+  return Unsupported(
+      plan, absl::StrFormat("rows travel as %s; those of a group of devices of kind %s as fp8 or "
+                            "bf16",
+                            WireFormatName(*wire), DeviceKindName(demand.source)));
 }
 
 }  // namespace
+
+std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand) {
+  const GroupLimits& limits = GroupLimitsOf(demand.source);
+  const std::int64_t choices = (static_cast<std::int64_t>(plan.workers.size()) + demand.sources) *
+                               std::max(plan.shape.top_k, 1);
+  return static_cast<std::int32_t>(std::min<std::int64_t>(
+      limits.tokens_max, limits.pairs_max / std::max<std::int64_t>(choices, 1)));
+}
 
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan,
                                                   const CollectiveDemand& demand) {
   SY_RETURN_IF_ERROR(CheckDemand(plan, demand));
   SY_RETURN_IF_ERROR(CheckKinds(plan, demand));
+  SY_RETURN_IF_ERROR(CheckShape(plan, demand));
   for (const LayerPlacement& layer : plan.layers) {
     SY_RETURN_IF_ERROR(CheckPlacement(plan, layer));
   }

@@ -18,8 +18,30 @@
 
 namespace switchyard {
 
-// R45: the most tokens of a source in one step of a group.
-inline constexpr std::int32_t kGroupTokensMax = 1024;
+// What devices of one kind do in a group.
+struct GroupLimits {
+  std::int32_t tokens_max = 1024;      // of a source in a step (R45)
+  std::int32_t ranks_max = 64;         // workers and sources
+  std::int32_t experts_max = 1 << 16;  // of a worker
+  std::int32_t top_k_max = 64;
+  std::int32_t hidden_max = 1 << 20;
+  std::int32_t hidden_unit = 1;                    // hidden is a multiple of it
+  std::int64_t pairs_max = std::int64_t{1} << 30;  // ranks x tokens x top-k
+  bool fp8_and_bf16_only = false;                  // wire formats
+};
+inline constexpr GroupLimits kHostGroupLimits;
+// The numbers of worker/device/cuda/exchange/exchange_shape.h, which checks that they are alike.
+inline constexpr GroupLimits kCudaGroupLimits{.tokens_max = 256,
+                                              .ranks_max = 8,
+                                              .experts_max = 512,
+                                              .top_k_max = 16,
+                                              .hidden_max = 8192,
+                                              .hidden_unit = 128,
+                                              .pairs_max = 24576,
+                                              .fp8_and_bf16_only = true};
+constexpr const GroupLimits& GroupLimitsOf(DeviceKind kind) {
+  return kind == DeviceKind::kCuda ? kCudaGroupLimits : kHostGroupLimits;
+}
 
 struct CollectiveGroup {
   MoeShape shape;
@@ -43,9 +65,14 @@ struct CollectiveDemand {
   std::int32_t sources = 1;
 };
 
+// The most tokens that a source of the demanded group may have in a step; below 1 if the plan makes
+// no such group. Its max_tokens is not read.
+std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand);
+
 // Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45) and for
 // numbers of sources beyond kGroupSourcesMax, (TOO_MANY_TOKENS); kFailedPrecondition (UNSUPPORTED)
-// for devices of two kinds (R123), placements that are not in order, and layers of two formats.
+// for devices of two kinds (R123), what is beyond their limits, placements that are not in order,
+// and layers of two formats.
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan, const CollectiveDemand& demand);
 
 }  // namespace switchyard

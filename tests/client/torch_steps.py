@@ -289,6 +289,24 @@ class Checks:
                 direct.run(expected.request(self.args.layer, torch.cuda.current_stream()))
                 assert torch.equal(bits(batch.y), bits(expected.y)), f"step {step}: other bits than p2p"
 
+    def group_names_ids_that_are_wrong(self):
+        group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
+        good = Batch(self.shape, 16, 3).to(self.device)
+        group.run(good.request(self.args.layer, torch.cuda.current_stream()))
+        for row, k, twice, reason in ((5, 1, False, "EXPERT_OUT_OF_RANGE"), (15, 2, True, "DUPLICATE_EXPERT")):
+            bad = Batch(self.shape, 16, 4).to(self.device)
+            bad.ids[row][k] = bad.ids[row][0] if twice else self.shape[2]
+            step = ctypes.c_void_p()
+            code = self.library.sy_submit(group.handle, bad.request(self.args.layer, torch.cuda.current_stream()),
+                                          ctypes.byref(step))
+            code = code or self.library.sy_wait(step)
+            error = self.gpu.error()
+            assert code == INVALID_ARGUMENT and error["reason"] == reason, error
+            assert (error["metadata"]["row"], error["metadata"]["k"]) == (str(row), str(k)), error
+            again = Batch(self.shape, 16, 3).to(self.device)
+            group.run(again.request(self.args.layer, torch.cuda.current_stream()))
+            assert torch.equal(bits(again.y), bits(good.y)), "the group goes on"
+
     def group_steps_overlap(self):
         group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
         batches = [Batch(self.shape, 16, seed).to(self.device) for seed in range(8)]

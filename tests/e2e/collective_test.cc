@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -199,6 +200,57 @@ TEST_F(CollectiveTest, WhatNoGroupDoesIsRefusedWithTheReason) {
   order.source = DeviceKind::kCuda;
   const absl::Status kinds = open(order);
   EXPECT_THAT(kinds, FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+// Never a smaller sum: the step is refused, and the group goes on.
+TEST_F(CollectiveTest, IdsThatAreWrongAreNamed) {
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(
+      const auto session,
+      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
+                            testing::kReadyTimeout));
+  Batch batch(7, 41);
+  const std::int32_t right = std::exchange(batch.ids[5], testing::kExperts);
+  EXPECT_THAT(RunStep(*session, batch, kLayer),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kExpertOutOfRange));
+  batch.ids[5] = batch.ids[4];
+  EXPECT_THAT(RunStep(*session, batch, kLayer),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kDuplicateExpert));
+  batch.ids[5] = right;
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
+}
+
+// Its ranks wait for each other, so that a step cannot be taken back before the group's own wait.
+TEST_F(CollectiveTest, AStepHasNoDeadlineOfItsOwn) {
+  Deploy(1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(
+      const auto session,
+      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
+                            testing::kReadyTimeout));
+  Batch batch(7, 41);
+  StepRequest request = batch.Request(kLayer);
+  request.deadline = std::chrono::milliseconds(7);
+  const absl::Status refused = session->Submit(request).status();
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  EXPECT_THAT(refused.message(), HasSubstr("5000 ms"));
+  request.deadline = std::chrono::seconds(5);
+  SY_ASSERT_OK_AND_ASSIGN(const auto ticket, session->Submit(request));
+  SY_ASSERT_OK(session->Wait(ticket));
+}
+
+// The largest step that a group may have: its size fills the word of the log.
+TEST_F(CollectiveTest, AStepOfAsManyTokensAsAGroupTakes) {
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  OpenSessionRequest order = Order(DispatchMode::kNormal, BindingChoice::kCollective);
+  order.max_tokens = 1024;
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady(order, testing::kReadyTimeout));
+  Batch batch(1024, 41);
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
 }
 
 // R40: one that means another mode is refused when it opens, and so is never waited for in a step.

@@ -16,7 +16,7 @@ namespace {
 
 constexpr std::uint64_t kFree = std::numeric_limits<std::uint64_t>::max();
 
-// lap 14 | group 8 | layer 14 | cover 10 | epoch 18. Lap 0 is that of memory without a step.
+// lap 14 | group 8 | layer 14 | cover - 1 10 | epoch 18. Lap 0 is that of memory without a step.
 constexpr int kEpochBits = 18;
 constexpr int kCoverBits = 10;
 constexpr int kLayerBits = 14;
@@ -29,7 +29,7 @@ std::uint64_t WordOf(std::uint64_t number, const LoggedStep& step) {
   std::uint64_t word = LapOf(number);
   word = word << kGroupBits | step.group;
   word = word << kLayerBits | static_cast<std::uint64_t>(step.layer.value);
-  word = word << kCoverBits | static_cast<std::uint64_t>(step.cover);
+  word = word << kCoverBits | static_cast<std::uint64_t>(step.cover - 1);
   return word << kEpochBits | (step.epoch & LoggedStep::kEpochMask);
 }
 
@@ -81,7 +81,7 @@ std::optional<LoggedStep> StepLog::At(std::uint64_t number) const {
   std::uint64_t word = shared_->steps[number % kSteps].load(std::memory_order_acquire);
   LoggedStep step;
   step.epoch = Take(&word, kEpochBits);
-  step.cover = static_cast<std::int32_t>(Take(&word, kCoverBits));
+  step.cover = static_cast<std::int32_t>(Take(&word, kCoverBits)) + 1;
   step.layer.value = static_cast<std::int32_t>(Take(&word, kLayerBits));
   step.group = static_cast<std::uint32_t>(Take(&word, kGroupBits));
   if (word != LapOf(number)) return std::nullopt;
@@ -153,10 +153,6 @@ void StepLog::Leave(std::uint32_t place) {
 
 void StepLog::Done(std::uint32_t place, std::uint64_t number) {
   if (place < kPlacesMax) shared_->places[place].done.store(number, std::memory_order_release);
-}
-
-std::uint64_t StepLog::done(std::uint32_t place) const {
-  return place < kPlacesMax ? shared_->places[place].done.load(std::memory_order_acquire) : kFree;
 }
 
 }  // namespace switchyard

@@ -28,12 +28,12 @@ namespace switchyard {
 struct LoggedStep {
   static constexpr std::uint32_t kGroupsMax = 256;
   static constexpr std::int32_t kLayersMax = 1 << 14;
-  static constexpr std::int32_t kCoverMax = (1 << 10) - 1;
+  static constexpr std::int32_t kCoverMax = 1 << 10;
   static constexpr std::uint64_t kEpochMask = (1U << 18) - 1;
 
   std::uint32_t group = 0;  // its number at the workers
   LayerId layer;
-  std::int32_t cover = 0;   // ExchangeStep::cover
+  std::int32_t cover = 1;   // ExchangeStep::cover, from 1
   std::uint64_t epoch = 0;  // the epoch's last bits, kEpochMask
 
   [[nodiscard]] bool Is(Epoch of) const { return (of.value & kEpochMask) == epoch; }
@@ -73,8 +73,6 @@ class StepLog {
   void Leave(std::uint32_t place);
   // It has made all steps before `number`, and looks at them no more.
   void Done(std::uint32_t place, std::uint64_t number);
-  // Returns what Done was given last.
-  [[nodiscard]] std::uint64_t done(std::uint32_t place) const;
 
  private:
   struct Memory;

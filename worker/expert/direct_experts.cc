@@ -158,6 +158,25 @@ void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const Re
   at->second.counts.AddNanRows(nan_rows);
 }
 
+absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::CommittedRuntime(
+    const OwnBinding& binding) const {
+  const MutexLock lock(mutex_);
+  return FindCommitted(binding);
+}
+
+absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::FindCommitted(
+    const OwnBinding& binding) const {
+  for (const Committed& held : committed_) {
+    if (!held.retiring && Is(*held.runtime, binding.deployment, binding.epoch) &&
+        held.runtime->hash == binding.hash) {
+      return held.runtime;
+    }
+  }
+  // The source takes it as it does from any worker: it fetches the plan.
+  return Stale(absl::StatusCode::kFailedPrecondition, binding.deployment, binding.epoch,
+               "is not committed here under that hash; fetch the current plan");
+}
+
 absl::Status DirectExperts::Bind(const OwnBinding& binding) {
   const MutexLock lock(mutex_);
   const auto is = [&](const EpochRuntime& runtime) {
@@ -170,19 +189,12 @@ absl::Status DirectExperts::Bind(const OwnBinding& binding) {
   if (!bound) {
     // A binding from before the retirement serves on; only a new one needs an epoch that is not
     // retiring.
-    const auto at = std::find_if(committed_.begin(), committed_.end(), [&](const Committed& held) {
-      return is(*held.runtime) && !held.retiring;
-    });
-    // The source takes it as it does from any worker: it fetches the plan.
-    if (at == committed_.end()) {
-      return Stale(absl::StatusCode::kFailedPrecondition, binding.deployment, binding.epoch,
-                   "is not committed here under that hash; fetch the current plan");
-    }
+    SY_ASSIGN_OR_RETURN(const auto runtime, FindCommitted(binding));
     if (session == sessions_.end()) {
-      session = sessions_.emplace(binding.session, Session(*at->runtime)).first;
+      session = sessions_.emplace(binding.session, Session(*runtime)).first;
     }
     // Counters are arrays by layer and expert, so one set cannot count epochs of two shapes.
-    if (!session->second.counts.Fits(*at->runtime)) {
+    if (!session->second.counts.Fits(*runtime)) {
       return MakeError(
           absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
           absl::StrFormat("epoch %d of %s has layers or sizes that differ from those the session "
@@ -190,7 +202,7 @@ absl::Status DirectExperts::Bind(const OwnBinding& binding) {
                           binding.epoch.value, binding.deployment));
     }
     // Chunks of the older epochs may be queued, so these stay until the source releases them.
-    session->second.bound.push_back(at->runtime);
+    session->second.bound.push_back(runtime);
   }
   Duration& deadline = session->second.step_deadline;
   deadline = std::max(deadline, std::min(binding.step_deadline, kStepDeadlineMax));

@@ -58,6 +58,10 @@ class DirectExperts final : public OwnExperts {
   // Both ignore what is not known: a session that never ran here has nothing to release.
   void Release(SessionId session, Epoch epoch) override;
   void Close(SessionId session) override;
+  // The epoch that `binding` would bind, for whoever has to look at it first. Binds nothing.
+  // Errors: kFailedPrecondition (STALE_EPOCH), as Bind.
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> CommittedRuntime(
+      const OwnBinding& binding) const;
   // An epoch that the session binds, by its number. Errors: kUnavailable or kFailedPrecondition
   // (STALE_EPOCH).
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> Bound(
@@ -100,6 +104,8 @@ class DirectExperts final : public OwnExperts {
   };
 
   explicit DirectExperts(Options options) : options_(std::move(options)) {}
+  [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> FindCommitted(
+      const OwnBinding& binding) const SY_REQUIRES(mutex_);
   // Returns the epoch of `chunk`, which its session must bind. Takes mutex_.
   absl::StatusOr<std::shared_ptr<const EpochRuntime>> FindBound(const OwnChunk& chunk);
   // A refusal with STALE_EPOCH.

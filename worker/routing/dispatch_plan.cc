@@ -39,6 +39,11 @@ absl::Status CheckRow(std::span<const std::int32_t> row, std::int32_t token, std
   return absl::OkStatus();
 }
 
+std::span<const std::int32_t> RowOf(const RoutedBatch& batch, std::int32_t token) {
+  const auto top_k = static_cast<std::size_t>(batch.top_k);
+  return batch.ids.subspan(static_cast<std::size_t>(token) * top_k, top_k);
+}
+
 void ClearFor(const RoutedBatch& batch, const PlacementMap& placement, DispatchMode mode,
               DispatchPlan* plan) {
   plan->mode = mode;
@@ -63,7 +68,7 @@ absl::Status AssignPairs(const RoutedBatch& batch, const PlacementMap& placement
   const auto top_k = static_cast<std::size_t>(batch.top_k);
   for (std::int32_t token = 0; token < batch.tokens; ++token) {
     const std::size_t first = static_cast<std::size_t>(token) * top_k;
-    const auto row = batch.ids.subspan(first, top_k);
+    const auto row = RowOf(batch, token);
     SY_RETURN_IF_ERROR(CheckRow(row, token, placement.experts()));
     for (std::size_t k = 0; k < top_k; ++k) {
       if (row[k] == -1) {
@@ -137,6 +142,13 @@ void ListPairs(DispatchPlan* plan) {
 
 const PhysicalExpert& PickReplica(std::span<const PhysicalExpert> replicas) {
   return replicas.front();
+}
+
+absl::Status CheckRouting(const RoutedBatch& batch, std::int32_t experts) {
+  for (std::int32_t token = 0; token < batch.tokens; ++token) {
+    SY_RETURN_IF_ERROR(CheckRow(RowOf(batch, token), token, experts));
+  }
+  return absl::OkStatus();
 }
 
 absl::Status BuildDispatchPlan(const RoutedBatch& batch, const PlacementMap& placement,

@@ -57,7 +57,11 @@ struct RoutedBatch {
 // PlacementMap::Replicas gives it.
 const PhysicalExpert& PickReplica(std::span<const PhysicalExpert> replicas);
 
-// Errors: kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, k and id;
+// Errors: kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, k and id. For
+// steps whose rows others send. O(tokens * top_k^2).
+absl::Status CheckRouting(const RoutedBatch& batch, std::int32_t experts);
+
+// Errors: those of CheckRouting; kInvalidArgument,
 // BAD_SHAPE when `ids` is not [tokens, top_k]. `plan` is unspecified after an error.
 // O(tokens * top_k) and, in low_latency, a counting sort by slot.
 absl::Status BuildDispatchPlan(const RoutedBatch& batch, const PlacementMap& placement,

@@ -80,12 +80,44 @@ TEST(CollectiveGroupTest, R45TokensAndExpertsAreBounded) {
   EXPECT_THAT(Refusal(uneven, Demand(), kBad, Reason::kBadConfig),
               HasSubstr("13 experts do not divide by 4 workers"));
   CollectiveDemand many = Demand();
-  many.max_tokens = 1025;
-  EXPECT_THAT(Refusal(PlanOf(4), many, kBad, Reason::kTooManyTokens), HasSubstr("1025"));
-  many.max_tokens = 1024;
+  many.max_tokens = 257;
+  EXPECT_THAT(Refusal(PlanOf(4), many, kBad, Reason::kTooManyTokens),
+              HasSubstr("max_tokens 257; a step of this group has 1 to 256"));
+  many.max_tokens = 256;
   SY_EXPECT_OK(ResolveCollective(PlanOf(4), many).status());
+  CollectiveDemand on_cpus = Demand();
+  on_cpus.source = DeviceKind::kCpu;
+  on_cpus.max_tokens = 1025;
+  Refusal(PlanOf(4, DeviceKind::kCpu), on_cpus, kBad, Reason::kTooManyTokens);
+  on_cpus.max_tokens = 1024;
+  SY_EXPECT_OK(ResolveCollective(PlanOf(4, DeviceKind::kCpu), on_cpus).status());
   many.sources = 9;
   Refusal(PlanOf(4), many, kBad, Reason::kBadConfig);
+}
+
+TEST(CollectiveGroupTest, AllPairsOfAStepFitIntoTheListsOfAGpu) {
+  Plan wide = PlanOf(6);
+  wide.shape.top_k = 16;
+  EXPECT_EQ(GroupTokensMax(wide, Demand()), 24576 / (8 * 16));
+  EXPECT_EQ(GroupTokensMax(PlanOf(6), Demand()), 256);
+}
+
+TEST(CollectiveGroupTest, BeyondTheKernelsOfAKind) {
+  constexpr auto kNo = absl::StatusCode::kFailedPrecondition;
+  CollectiveDemand many = Demand();
+  many.sources = 5;
+  EXPECT_THAT(Refusal(PlanOf(4), many, kNo, Reason::kUnsupported),
+              HasSubstr("9 workers and sources, and a group of devices of kind cuda has up to 8"));
+  Plan odd = PlanOf(2);
+  odd.shape.hidden = 320;
+  EXPECT_THAT(Refusal(odd, Demand(), kNo, Reason::kUnsupported),
+              HasSubstr("rows of 320 values; a group of devices of kind cuda takes multiples of "
+                        "128"));
+  odd.shape.hidden = 8320;
+  EXPECT_THAT(Refusal(odd, Demand(), kNo, Reason::kUnsupported), HasSubstr("8320 values of a row"));
+  Plan int8 = PlanOf(2);
+  for (DispatchConfig& config : int8.configs) config.wire_dtype = DispatchDtype::kInt8;
+  EXPECT_THAT(Refusal(int8, Demand(), kNo, Reason::kUnsupported), HasSubstr("rows travel as int8"));
 }
 
 TEST(CollectiveGroupTest, R123AGroupIsOfOneKind) {

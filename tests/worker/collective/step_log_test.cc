@@ -106,7 +106,6 @@ TEST(StepLogTest, PlacesAreBoundedAndComeBack) {
   EXPECT_EQ(log.Enter(0), StepLog::kNoPlace);
   log.Leave(9);
   EXPECT_EQ(log.Enter(3), 9U);
-  EXPECT_EQ(log.done(9), 3U);
 }
 
 TEST(StepLogTest, AWaitEndsWithTheStepAndInTime) {

@@ -102,17 +102,28 @@ GroupService::~GroupService() { Stop(); }
 absl::StatusOr<std::shared_ptr<const EpochRuntime>> GroupService::BindFirst(
     const JoinRequest& request) {
   const AttachRequest& attach = request.attach;
-  SY_RETURN_IF_ERROR(options_.experts->Bind({.deployment = attach.deployment,
-                                             .session = attach.session,
-                                             .epoch = attach.epoch,
-                                             .hash = attach.hash,
-                                             .step_deadline = attach.step_deadline}));
-  SY_ASSIGN_OR_RETURN(auto runtime,
-                      options_.experts->Bound(attach.session, attach.deployment, attach.epoch));
-  const absl::Status granted = CheckGrant(request, *runtime, options_.worker_id);
-  if (granted.ok()) return runtime;
-  options_.experts->Release(attach.session, attach.epoch);
-  return granted;
+  const OwnBinding binding{.deployment = attach.deployment,
+                           .session = attach.session,
+                           .epoch = attach.epoch,
+                           .hash = attach.hash,
+                           .step_deadline = attach.step_deadline};
+  SY_ASSIGN_OR_RETURN(auto runtime, options_.experts->CommittedRuntime(binding));
+  SY_RETURN_IF_ERROR(CheckGrant(request, *runtime, options_.worker_id));
+  SY_RETURN_IF_ERROR(options_.experts->Bind(binding));
+  return runtime;
+}
+
+void GroupService::Unbind(SessionId session, Epoch epoch) {
+  bool has_session = false;
+  for (const auto& [key, group] : groups_) {
+    for (const Group::Source& source : group->sources()) {
+      if (source.session != session) continue;
+      has_session = true;
+      if (std::find(source.bound.begin(), source.bound.end(), epoch) != source.bound.end()) return;
+    }
+  }
+  options_.experts->Release(session, epoch);
+  if (!has_session) options_.experts->Close(session);
 }
 
 absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
@@ -155,15 +166,15 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
 
 absl::StatusOr<std::pair<GroupService::MemberId, JoinAnswer>> GroupService::Join(
     const JoinRequest& request, GroupSink* sink) {
-  SY_ASSIGN_OR_RETURN(const auto runtime, BindFirst(request));
   const MutexLock lock(mutex_);
   if (stopping_) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
                      absl::StrCat("worker ", options_.worker_id, " is about to end"));
   }
+  SY_ASSIGN_OR_RETURN(const auto runtime, BindFirst(request));
   auto found = FindOrMake(request, *runtime);
   if (!found.ok()) {
-    options_.experts->Release(request.attach.session, request.attach.epoch);
+    Unbind(request.attach.session, request.attach.epoch);
     return found.status();
   }
   const auto source = static_cast<std::size_t>(request.group.source);
@@ -178,30 +189,39 @@ absl::StatusOr<std::pair<GroupService::MemberId, JoinAnswer>> GroupService::Join
   return std::pair(member, JoinAnswer{.key = (*found)->exchange().key()});
 }
 
-absl::Status GroupService::FollowOwnLog() {
-  if (follower_ != nullptr) return absl::OkStatus();
-  SY_ASSIGN_OR_RETURN(auto log, SharedLog::Make(options_.ring_dir, options_.rng));
+absl::Status GroupService::LetGo(std::unique_ptr<LogFollower>* former) {
+  if (follower_ == nullptr || follower_->groups() == 0) {
+    *former = std::move(follower_);
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                   absl::StrCat("worker ", options_.worker_id,
+                                " is in groups with another first worker, and follows the steps of "
+                                "one only; close those sessions, or use binding p2p"),
+                   {{"worker", options_.worker_id}});
+}
+
+absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {
   SY_ASSIGN_OR_RETURN(follower_,
                       LogFollower::Start(options_.device, std::move(log), options_.spin));
   return absl::OkStatus();
 }
 
+// Another worker's log would do as well, but numbers of groups are given out by a log's owner.
+absl::Status GroupService::FollowOwnLog(std::unique_ptr<LogFollower>* former) {
+  if (follower_ != nullptr && follower_->log_key() == own_log_) return absl::OkStatus();
+  SY_RETURN_IF_ERROR(LetGo(former));
+  SY_ASSIGN_OR_RETURN(auto log, SharedLog::Make(options_.ring_dir, options_.rng));
+  own_log_ = log->key();
+  return Start(std::move(log));
+}
+
 absl::Status GroupService::Follow(const std::string& log_key,
                                   std::unique_ptr<LogFollower>* former) {
   if (follower_ != nullptr && follower_->log_key() == log_key) return absl::OkStatus();
-  if (follower_ != nullptr && follower_->groups() > 0) {
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                     absl::StrCat("worker ", options_.worker_id,
-                                  " is in groups of another first worker; a worker follows the "
-                                  "steps of one; close those sessions, or use p2p"),
-                     {{"worker", options_.worker_id}});
-  }
-  if (follower_ != nullptr) steps_before_ += follower_->steps_made();
-  *former = std::move(follower_);
+  SY_RETURN_IF_ERROR(LetGo(former));
   SY_ASSIGN_OR_RETURN(auto log, SharedLog::Open(log_key, options_.ring_dir));
-  SY_ASSIGN_OR_RETURN(follower_,
-                      LogFollower::Start(options_.device, std::move(log), options_.spin));
-  return absl::OkStatus();
+  return Start(std::move(log));
 }
 
 absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::Find(MemberId member) {
@@ -213,14 +233,14 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::Find(MemberId
 }
 
 absl::Status GroupService::Announce(MemberId member) {
+  std::unique_ptr<LogFollower> former;  // ends without the lock, which its thread may wait for
   const MutexLock lock(mutex_);
   SY_ASSIGN_OR_RETURN(const auto group, Find(member));
   const auto& sources = group->sources();
   const bool all = std::all_of(sources.begin(), sources.end(),
                                [](const Group::Source& source) { return source.sink != nullptr; });
   if (group->rank() != 0 || !all || group->announced) return absl::OkStatus();
-  // The first worker of its own groups may follow another's log no more than the others.
-  SY_RETURN_IF_ERROR(FollowOwnLog());
+  SY_RETURN_IF_ERROR(FollowOwnLog(&former));
   SourceKeys keys;
   for (const Group::Source& source : sources) keys.keys.push_back(source.key);
   keys.log = follower_->log_key();
@@ -295,7 +315,7 @@ void GroupService::Release(MemberId member, const ReleaseRequest& request) {
   Group& group = *at->second.group;
   group.ChangeSource(at->second.source,
                      [&](Group::Source* of) { std::erase(of->bound, request.epoch); });
-  options_.experts->Release(group.sources()[at->second.source].session, request.epoch);
+  Unbind(group.sources()[at->second.source].session, request.epoch);
 }
 
 void GroupService::Leave(MemberId member) {
@@ -320,28 +340,14 @@ void GroupService::End(const std::shared_ptr<Group>& group, const absl::Status& 
   // Steps that have begun need not wait for ranks that have heard of the end.
   const CollectiveGroup& facts = group->facts();
   for (std::int32_t r = 0; r < facts.workers + facts.sources; ++r) group->exchange().Lose(r);
-  if (group->formed) follower_->Remove(group->number);
+  if (follower_ != nullptr) follower_->Remove(group.get());
   std::erase_if(groups_, [&](const auto& entry) { return entry.second == group; });
   std::erase_if(members_, [&](const auto& entry) { return entry.second.group == group; });
   for (const Group::Source& source : group->sources()) {
-    for (const Epoch epoch : source.bound) options_.experts->Release(source.session, epoch);
-    if (!HasSession(source.session)) options_.experts->Close(source.session);
+    for (const Epoch epoch : source.bound) Unbind(source.session, epoch);
+    if (source.bound.empty()) Unbind(source.session, Epoch{});
     if (source.sink != nullptr) source.sink->OnGroupEnded(why);
   }
-}
-
-bool GroupService::HasSession(SessionId session) const {
-  return std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
-    const auto& sources = entry.second->sources();
-    return std::any_of(sources.begin(), sources.end(),
-                       [&](const Group::Source& source) { return source.session == session; });
-  });
-}
-
-GroupService::Counts GroupService::counts() const {
-  const MutexLock lock(mutex_);
-  const std::uint64_t now = follower_ == nullptr ? 0 : follower_->steps_made();
-  return {.groups = groups_.size(), .steps = steps_before_ + now};
 }
 
 void GroupService::Stop() {

@@ -84,11 +84,6 @@ class GroupService {
   void Release(MemberId member, const ReleaseRequest& request);
   void Leave(MemberId member);
 
-  struct Counts {
-    std::size_t groups = 0;
-    std::uint64_t steps = 0;
-  };
-  [[nodiscard]] Counts counts() const;
   // Ends all groups with kUnavailable (WORKER_LOST).
   void Stop();
 
@@ -101,19 +96,25 @@ class GroupService {
   // A group of one id is formed anew on another epoch.
   using GroupKey = std::pair<GroupId, Epoch>;
 
+  // Binds only what the coordinator has granted: a stranger may know the id of a session.
   absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFirst(const JoinRequest& request);
+  // Ends a binding of a session unless one of its groups has it.
+  void Unbind(SessionId session, Epoch epoch) SY_REQUIRES(mutex_);
   absl::StatusOr<std::shared_ptr<Group>> FindOrMake(const JoinRequest& request,
                                                     const EpochRuntime& runtime)
       SY_REQUIRES(mutex_);
-  absl::Status FollowOwnLog() SY_REQUIRES(mutex_);
   // `former`: a follower that ends for it, for the caller to destroy without the lock.
+  absl::Status FollowOwnLog(std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
   absl::Status Follow(const std::string& log_key, std::unique_ptr<LogFollower>* former)
       SY_REQUIRES(mutex_);
+  // Lets the follower of another log go. Errors: kFailedPrecondition (UNSUPPORTED) while it has
+  // groups.
+  absl::Status LetGo(std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
+  absl::Status Start(std::unique_ptr<SharedLog> log) SY_REQUIRES(mutex_);
   absl::Status Form(const std::shared_ptr<Group>& group, const GroupKeys& keys,
                     std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
   absl::StatusOr<std::shared_ptr<Group>> Find(MemberId member) SY_REQUIRES(mutex_);
   void OnFailed(const Group* group, const absl::Status& why);
-  [[nodiscard]] bool HasSession(SessionId session) const SY_REQUIRES(mutex_);
   void End(const std::shared_ptr<Group>& group, const absl::Status& why) SY_REQUIRES(mutex_);
 
   const Options options_;
@@ -122,9 +123,9 @@ class GroupService {
   std::map<MemberId, Member> members_ SY_GUARDED_BY(mutex_);
   MemberId last_member_ SY_GUARDED_BY(mutex_) = 0;
   std::uint32_t last_number_ SY_GUARDED_BY(mutex_) = 0;
-  std::uint64_t steps_before_ SY_GUARDED_BY(mutex_) = 0;  // of followers that are gone
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
   std::unique_ptr<LogFollower> follower_ SY_GUARDED_BY(mutex_);
+  std::string own_log_ SY_GUARDED_BY(mutex_);  // the key of the last log that was made here
 };
 
 }  // namespace switchyard

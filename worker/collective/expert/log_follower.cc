@@ -51,10 +51,11 @@ void LogFollower::Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group
   groups_[number] = std::move(group);
 }
 
-void LogFollower::Remove(std::uint32_t number) {
+void LogFollower::Remove(const FollowedGroup* group) {
   std::shared_ptr<FollowedGroup> removed;  // dropped without the lock
   const MutexLock lock(mutex_);
-  const auto at = groups_.find(number);
+  const auto at = std::find_if(groups_.begin(), groups_.end(),
+                               [&](const auto& entry) { return entry.second.get() == group; });
   if (at == groups_.end()) return;
   removed = std::move(at->second);
   groups_.erase(at);
@@ -114,7 +115,6 @@ void LogFollower::Reap(std::size_t keep) {
     }
     const Begun ended = std::move(begun_.front());
     begun_.pop_front();
-    made_.fetch_add(1, std::memory_order_relaxed);
     absl::Status status = event.status();
     if (status.ok()) status = ended.group->exchange().Fault();
     if (!status.ok()) Fail(ended.group, status);
@@ -122,10 +122,7 @@ void LogFollower::Reap(std::size_t keep) {
 }
 
 void LogFollower::Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why) {
-  {
-    const MutexLock lock(mutex_);
-    std::erase_if(groups_, [&](const auto& entry) { return entry.second == group; });
-  }
+  Remove(group.get());
   group->OnFailed(why);
 }
 

@@ -55,11 +55,10 @@ class LogFollower {
 
   // Makes the steps of group `number` from now on.
   void Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group);
-  // Begins none any more. Those that have begun keep the group until they end.
-  void Remove(std::uint32_t number);
+  // Begins none of this group any more. Those that have begun keep it until they end.
+  void Remove(const FollowedGroup* group);
   [[nodiscard]] std::size_t groups() const;
   [[nodiscard]] const std::string& log_key() const;
-  [[nodiscard]] std::uint64_t steps_made() const { return made_.load(std::memory_order_relaxed); }
 
  private:
   // A step that has begun.
@@ -92,7 +91,6 @@ class LogFollower {
   std::size_t next_event_ = 0;
   std::deque<Begun> begun_;
 
-  std::atomic<std::uint64_t> made_{0};
   std::atomic<bool> stopping_{false};
   std::thread thread_;
 };

@@ -11,6 +11,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/routing/dispatch_plan.h"
 
 namespace switchyard {
 namespace {
@@ -275,7 +276,13 @@ absl::Status CollectiveRunner::CheckTensors(const StepRequest& request) const {
                      "a collective session takes tensors whose rows follow each other, x and y at "
                      "multiples of 16 bytes; copy them, or use binding p2p");
   }
-  if (options_.device->host_access()) return absl::OkStatus();
+  if (options_.device->host_access()) {
+    const auto choices =
+        static_cast<std::size_t>(request.tokens) * static_cast<std::size_t>(request.top_k);
+    return CheckRouting(
+        {.ids = {request.ids, choices}, .tokens = request.tokens, .top_k = request.top_k},
+        served_.plan.shape.experts);
+  }
   const std::pair<const char*, const void*> tensors[] = {
       {"x", request.x}, {"ids", request.ids}, {"weights", request.weights}, {"y", request.y}};
   for (const auto& [name, address] : tensors) {
@@ -287,6 +294,17 @@ absl::Status CollectiveRunner::CheckTensors(const StepRequest& request) const {
                                      name, options_.device_name));
   }
   return absl::OkStatus();
+}
+
+// All ranks wait for each other as long as the group was granted, and y is not free before.
+absl::Status CollectiveRunner::CheckDeadline(const StepRequest& request) const {
+  const Duration session = options_.grant.request.step_deadline;
+  if (request.deadline == Duration{} || request.deadline == session) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+      absl::StrFormat("the steps of a collective session have its deadline, %d ms, and none of "
+                      "their own; leave it 0, or open the session with another",
+                      std::chrono::duration_cast<std::chrono::milliseconds>(session).count()));
 }
 
 absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
@@ -349,6 +367,7 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   Poll(now);
   SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(request.layer));
   SY_RETURN_IF_ERROR(ValidateStep(request, limits));
+  SY_RETURN_IF_ERROR(CheckDeadline(request));
   SY_RETURN_IF_ERROR(CheckTensors(request));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = slots_[index];
@@ -402,8 +421,8 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   const std::shared_ptr<SourceGroup> group = std::move(slot.group);
   SY_RETURN_IF_ERROR(slot.event->status());
   const absl::Status fault = group->exchange().Fault();
-  // Steps before the one that failed are results.
-  if (fault.ok() || slot.step < StepOfFault(fault)) return absl::OkStatus();
+  // Steps before the one that failed are results, unless their own ids were wrong.
+  if (fault.ok() || slot.step < StepOfFault(fault)) return group->exchange().CheckIds(slot.step);
   // A worker that has ended the group knows more than the device, which only missed some rank.
   return group->state() == SourceGroup::State::kEnded ? Ended(group->why()) : fault;
 }

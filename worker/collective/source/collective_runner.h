@@ -60,8 +60,9 @@ class CollectiveRunner final : public StepRunner {
   absl::Status Start(TimePoint now) override;
   void OnPlan(const PlanUpdate& update, TimePoint now) override;
   RunnerProgress Poll(TimePoint now) override;
-  // Errors also: kInvalidArgument (BAD_SHAPE) for tensors that are not dense or not aligned,
-  // (BAD_REQUEST) for memory that the device does not reach.
+  // Errors also: on a device of the host those of CheckRouting, which elsewhere Take reports as
+  // Exchange::CheckIds does; kInvalidArgument (BAD_SHAPE) for tensors that are not dense or not
+  // aligned, (BAD_REQUEST) for memory that the device does not reach, or a deadline of its own.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
   [[nodiscard]] bool awaits_device() const override;
@@ -90,6 +91,7 @@ class CollectiveRunner final : public StepRunner {
   };
 
   [[nodiscard]] absl::Status CheckOpen() const;
+  [[nodiscard]] absl::Status CheckDeadline(const StepRequest& request) const;
   [[nodiscard]] absl::Status CheckTensors(const StepRequest& request) const;
   [[nodiscard]] absl::StatusOr<std::uint32_t> FreeSlot() const;
   [[nodiscard]] const Slot* Find(const StepTicket& ticket) const;

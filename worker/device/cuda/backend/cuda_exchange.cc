@@ -7,10 +7,18 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/collective_group.h"
 #include "worker/device/cuda/backend/expert_products.h"
 
 namespace switchyard {
 namespace {
+
+static_assert(kCudaGroupLimits.tokens_max == cuda::kExchangeTokensMax &&
+              kCudaGroupLimits.ranks_max == cuda::kExchangeRanksMax &&
+              kCudaGroupLimits.experts_max == cuda::kExchangeExpertsMax &&
+              kCudaGroupLimits.top_k_max == cuda::kExchangeTopKMax &&
+              kCudaGroupLimits.hidden_max == cuda::kExchangeHiddenMax &&
+              kCudaGroupLimits.pairs_max == cuda::kExchangePairsMax);
 
 absl::Status BadGroup(absl::string_view why) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,

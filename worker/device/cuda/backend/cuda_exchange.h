@@ -34,6 +34,9 @@ class CudaExchange final : public Exchange {
     return member_->Join(keys, patience);
   }
   absl::Status Step(Stream* stream, const ExchangeStep& step) override;
+  [[nodiscard]] absl::Status CheckIds(std::uint64_t step) const override {
+    return member_->CheckIds(step);
+  }
   void Lose(std::int32_t rank) override { member_->Lose(rank); }
   [[nodiscard]] absl::Status Fault() const override { return member_->Fault(); }
 

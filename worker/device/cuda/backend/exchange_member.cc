@@ -121,6 +121,26 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
   return absl::OkStatus();
 }
 
+absl::Status ExchangeMember::CheckIds(std::uint64_t step) const {
+  const std::atomic_ref<std::uint64_t> choice(rank_.report->choices[step % cuda::kExchangeReports]);
+  const std::uint64_t found = choice.load(std::memory_order_acquire);
+  const auto place = static_cast<std::uint32_t>(found);
+  if (place == 0 || found >> 32 != (step & 0xffffffffU)) return absl::OkStatus();
+  const bool twice = (place & cuda::kChosenTwice) != 0;
+  const auto at = static_cast<int>((place & ~cuda::kChosenTwice) - 1);
+  const int row = at / rank_.shape.top_k;
+  const int k = at % rank_.shape.top_k;
+  return MakeError(
+      absl::StatusCode::kInvalidArgument,
+      twice ? Reason::kDuplicateExpert : Reason::kExpertOutOfRange,
+      absl::StrFormat("ids[%d][%d] %s", row, k,
+                      twice ? "is an expert that the row names before; add the weights instead"
+                            : absl::StrFormat("is no expert: the layer has experts 0 to %d, -1 "
+                                              "means none",
+                                              cuda::ExpertsOf(rank_.shape) - 1)),
+      {{"row", absl::StrCat(row)}, {"k", absl::StrCat(k)}});
+}
+
 void ExchangeMember::Lose(int rank) {
   if (rank < 0 || rank >= rank_.shape.ranks) return;
   const std::atomic_ref<std::uint32_t> gone(rank_.report->gone);

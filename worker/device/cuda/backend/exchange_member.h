@@ -46,6 +46,8 @@ class ExchangeMember {
   // Lists of one step at a time.
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
+  // As Exchange::CheckIds.
+  [[nodiscard]] absl::Status CheckIds(std::uint64_t step) const;
   // As Exchange::Lose.
   void Lose(int rank);
   // OK if the steps so far are results; else why the first of the others is none: kUnavailable

@@ -53,9 +53,16 @@ struct ExchangeState {
   std::uint32_t fault_step = 0;
 };
 
+constexpr std::uint32_t kExchangeReports = 1024;
+
+// A choice of this rank's own tokens that is no expert, or an expert twice: the step's number in
+// the upper half, and below it the place in the ids, from 1, and whether it is the latter.
+constexpr std::uint32_t kChosenTwice = 0x80000000U;
+
 // Between kernels and host, in memory of the host that both reach. Kernels write the first fault,
-// `fault` last; the host writes `gone`.
+// `fault` last, and choices; the host writes `gone`.
 struct ExchangeReport {
+  std::uint64_t choices[kExchangeReports] = {};  // by step; 0: none was found
   std::uint32_t fault = 0;
   std::uint32_t rank = 0;
   std::uint32_t step = 0;

@@ -59,6 +59,25 @@ __device__ __forceinline__ uint4 PacketOf(const ExchangeShape& shape, const Exch
                     __float_as_uint(weights[0]), __float_as_uint(weights[1]), tag);
 }
 
+// Tells the host of choices that are none; any of a step.
+__device__ __forceinline__ void CheckChoice(const ExchangeRank& group, const ExchangeStep& step,
+                                            std::uint32_t number, int token, int choice) {
+  const int row = token * group.shape.top_k;
+  const std::int32_t id = step.ids[row + choice];
+  if (id == -1) return;
+  const bool is_expert = id >= 0 && id < ExpertsOf(group.shape);
+  bool twice = false;
+  for (int earlier = 0; earlier < choice; ++earlier) twice |= step.ids[row + earlier] == id;
+  if (is_expert && !twice) return;
+  const std::uint32_t place =
+      static_cast<std::uint32_t>(row + choice + 1) | (is_expert ? kChosenTwice : 0);
+  const std::uint64_t report = static_cast<std::uint64_t>(number) << 32 | place;
+  asm volatile("st.relaxed.sys.global.u64 [%0], %1;" ::"l"(
+                   &group.report->choices[number % kExchangeReports]),
+               "l"(report)
+               : "memory");
+}
+
 // Tells every rank, this one too, how many tokens come and which experts they want. By one CTA.
 __device__ __forceinline__ void Announce(const ExchangeRank& group, const ExchangeStep& step,
                                          std::uint32_t number) {
@@ -79,6 +98,13 @@ __device__ __forceinline__ void Announce(const ExchangeRank& group, const Exchan
       int to = group.rank + turn;
       if (to >= shape.ranks) to -= shape.ranks;
       StoreSystem(group.heaps[to] + at, words);
+    }
+  }
+  if (group.report == nullptr) return;
+  // After all of them are on their way.
+  for (int token = share.first_token; token < step.tokens; token += share.tokens_apart) {
+    for (int choice = 2 * share.packet; choice < min(2 * share.packet + 2, shape.top_k); ++choice) {
+      CheckChoice(group, step, number, token, choice);
     }
   }
 }
