@@ -3,6 +3,7 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -274,6 +275,40 @@ TEST_P(LifecycleTest, ADeploymentIsRolledBack) {
   const ProgramResult unknown = Syctl({"rollback", "deployment", "local", "--to-revision", "9"});
   EXPECT_EQ(unknown.code, 1);
   EXPECT_THAT(unknown.err, HasSubstr("these are kept: 1, 2, 3, 4"));
+  ExpectStepsGoOn();
+  ExpectNoStepFailed();
+}
+
+// The revision has the hashes of its weights: it serves them or nothing.
+TEST_P(LifecycleTest, ARollbackToAFolderThatWasOverwrittenServesNothingElse) {
+  const std::string model = folder_.Join("model");
+  std::filesystem::copy(testing::kShippedModel, model, std::filesystem::copy_options::recursive);
+  const auto overwrite = [&model](char with) {
+    const std::string weights = model + "/model.safetensors";
+    std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(weights) / 2));
+    file << std::string(200'000, with);
+  };
+  // Other weights than those of the deployment that serves: workers share what they hold.
+  overwrite('\x11');
+  const std::string first = absl::StrCat("name: other\ncheckpoint: ", model, "\n");
+  Do({"apply", "-f", WriteFile(first), "--wait"});
+  const std::string second =
+      "name: other\n"
+      "checkpoint: \"synthetic:seed=1,hidden=64,intermediate=32,experts=8,top_k=2,layers=1\"\n";
+  Do({"apply", "-f", WriteFile(second), "--wait"});
+  overwrite('\x22');
+
+  const ProgramResult back = Syctl({"rollback", "deployment", "other", "--wait", "--timeout", "3"});
+
+  EXPECT_EQ(back.code, 1);
+  EXPECT_THAT(back.err, HasSubstr("the deployment's manifest has"));
+  const Json other = Json::parse(Do({"get", "deployment", "other"}))["deployments"][0];
+  EXPECT_EQ(other["state"], "serving");
+  EXPECT_EQ(other["serving_revision"], 2);
+  ASSERT_TRUE(other.contains("problem"));
+  EXPECT_EQ(other["problem"]["reason"], "WEIGHT_HASH");
+  Do({"rollback", "deployment", "other", "--to-revision", "2", "--wait"});
   ExpectStepsGoOn();
   ExpectNoStepFailed();
 }
