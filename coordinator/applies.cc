@@ -9,7 +9,9 @@
 
 #include "coordinator/config_planner.h"
 #include "coordinator/progress/progress_view.h"
+#include "coordinator/refusal.h"
 #include "coordinator/replan_gate.h"
+#include "coordinator/spec/deployment_errors.h"
 #include "core/base/error.h"
 
 namespace switchyard {
@@ -26,10 +28,12 @@ absl::Status Applies::Check(const DeploymentSpec& spec) const {
   // Replacing a deployment needs no room.
   if (deployments_->contains(spec.name)) return absl::OkStatus();
   const std::size_t most = context_->options->max_deployments;
-  if (deployments_->size() + applies_.size() < most) return absl::OkStatus();
+  const auto used = static_cast<std::size_t>(std::ranges::count_if(
+      *deployments_, [](const auto& entry) { return !entry.second.refused(); }));
+  if (used + applies_.size() < most) return absl::OkStatus();
   return MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
-                   absl::StrFormat("the limit of %d deployments is reached; raise the "
-                                   "coordinator's max_deployments",
+                   absl::StrFormat("the limit of %d deployments is reached; delete one, or start "
+                                   "the coordinator with a larger --max-deployments",
                                    most));
 }
 
@@ -72,20 +76,66 @@ void Applies::On(const ModelLoaded& event, TimePoint now) {
     return;
   }
   const DeploymentController* existing = ControllerOf(apply.spec.name);
-  apply.record = {
-      apply.spec, *event.facts,
-      existing != nullptr ? existing->record().grant_key : GrantKey::Random(context_->rng)};
-  if (apply.dry_run) {
-    context_->out->Add(AnswerDeployment{event.id, Preview(apply.record, now)});
-    applies_.erase(it);
-  } else if (existing != nullptr && existing->record() == apply.record) {
-    // Nothing to store or to plan, so that applying the same file again is free.
-    context_->out->Add(AnswerDeployment{event.id, ViewOf(*existing, now)});
-    applies_.erase(it);
+  apply.record.spec = apply.spec;
+  apply.record.facts = *event.facts;
+  apply.record.grant_key =
+      existing != nullptr ? existing->record().grant_key : GrantKey::Random(context_->rng);
+  auto node = applies_.extract(it);
+  if (node.mapped().dry_run) {
+    context_->out->Add(AnswerDeployment{event.id, Preview(node.mapped().record, now)});
   } else {
-    apply.write =
-        context_->out->Write(PutDeployment{apply.spec.name, CanonicalBytes(apply.record)});
+    Put(event.id, std::move(node.mapped()), /*rollback_to=*/0, now);
   }
+}
+
+void Applies::On(const RollbackRequested& event, TimePoint now) {
+  const DeploymentController* deployment = ControllerOf(event.deployment);
+  absl::Status status = deployment == nullptr ? NoDeployment(event.deployment) : absl::OkStatus();
+  if (status.ok()) status = Check(deployment->record().spec);
+  if (status.ok()) {
+    const DeploymentRecord& record = deployment->record();
+    const auto target = deployment->applied().revisions().RollbackTarget(
+        event.deployment, record.revision, event.to_revision);
+    status = target.status();
+    if (target.ok()) {
+      Apply back;
+      back.spec = (*target)->spec;
+      back.record.spec = (*target)->spec;
+      back.record.facts = *(*target)->facts;
+      back.record.grant_key = record.grant_key;
+      return Put(event.id, std::move(back), (*target)->number, now);
+    }
+  }
+  context_->out->Add(AnswerDeployment{event.id, status});
+}
+
+void Applies::Put(RequestId id, Apply apply, std::uint64_t rollback_to, TimePoint now) {
+  const DeploymentController* existing = ControllerOf(apply.spec.name);
+  DeploymentRecord& record = apply.record;
+  std::uint64_t served = 0;
+  if (existing != nullptr) {
+    record.revision = existing->record().revision;
+    // Nothing to store or to plan, so that applying the same file again is free.
+    if (existing->record() == record) {
+      context_->out->Add(AnswerDeployment{id, ViewOf(*existing, now)});
+      return;
+    }
+    apply.revisions = existing->applied().revisions();
+    served = existing->applied().served();
+  }
+  ++record.revision;
+  Revision revision{.number = record.revision,
+                    .spec = record.spec,
+                    .facts = apply.revisions.Share(record.facts),
+                    .applied = context_->out->wall_time(),
+                    .rollback_to = rollback_to,
+                    .refusal = std::string(CheckServable(record).message())};
+  const std::vector<std::uint64_t> forget =
+      apply.revisions.Surplus(context_->options->revisions_kept, served);
+  apply.write = context_->out->Write(
+      PutDeployment{apply.spec.name, CanonicalBytes(record), ToStored(revision), forget});
+  apply.revisions.Add(std::move(revision), forget);
+  applies_.emplace(id, std::move(apply));
 }
 
 bool Applies::OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now) {
@@ -109,18 +159,41 @@ void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
   DeploymentController* controller = ControllerOf(apply.spec.name);
   if (controller != nullptr) {
     // The serving epoch goes on until a plan of the new record has replaced it.
-    controller->SetRecord(apply.record);
+    controller->SetRecord(apply.record, apply.revisions);
   } else {
     const auto added = deployments_->try_emplace(apply.spec.name, *context_, apply.record,
-                                                 deletions_->high_water(), now);
+                                                 apply.revisions, deletions_->high_water(), now);
     controller = &added.first->second;
   }
-  context_->out->Info("deployment %s: applied, model %s, %d MoE layers of %d experts",
-                      apply.spec.name, apply.spec.model, apply.record.facts.layers.size(),
-                      apply.record.facts.shape.experts);
+  const Revision& revision = apply.revisions.list()->back();
+  const absl::string_view reason = revision.rollback_to == 0 ? "Applied" : "RolledBack";
+  context_->out->Info(
+      OnDeployment(apply.spec.name, reason),
+      "deployment %s: %s as revision %d, model %s, %d MoE layers of %d experts", apply.spec.name,
+      revision.rollback_to == 0 ? "applied" : absl::StrCat("rolled back to ", revision.rollback_to),
+      revision.number, apply.spec.model, apply.record.facts.layers.size(),
+      apply.record.facts.shape.experts);
   // Before the answer, so that it says what came of the deployment with the available workers.
   controller->Evaluate(now);
   context_->out->Add(AnswerDeployment{id, ViewOf(*controller, now)});
+  DropRefused(now);
+}
+
+void Applies::DropRefused(TimePoint now) {
+  std::vector<DeploymentController*> refused;
+  for (auto& [name, controller] : *deployments_) {
+    if (controller.refused() && !controller.deleting()) refused.push_back(&controller);
+  }
+  const auto applied = [](const DeploymentController* one) {
+    const Revisions::List& list = *one->applied().revisions().list();
+    return list.empty() ? WallTime() : list.back().applied;
+  };
+  while (refused.size() > context_->options->max_deployments) {
+    const auto oldest = std::ranges::min_element(refused, {}, applied);
+    // It has no sessions, and workers hold nothing of it: it is gone within this step.
+    deletions_->Request(DeleteRequested{{}, (*oldest)->record().spec.name}, **oldest, now);
+    refused.erase(oldest);
+  }
 }
 
 DeploymentView Applies::ViewOf(const DeploymentController& controller, TimePoint now) const {
@@ -138,7 +211,7 @@ DeploymentController* Applies::ControllerOf(const std::string& deployment) const
 DeploymentView Applies::Preview(const DeploymentRecord& record, TimePoint now) const {
   // A controller of its own for the view, so that a dry run leaves no trace in the deployment that
   // runs. The plan is that of the running one: it knows what serves and which workers fail.
-  const DeploymentController probe(*context_, record, Epoch{}, now);
+  const DeploymentController probe(*context_, record, Revisions(), Epoch{}, now);
   DeploymentView view = probe.View(now);
   const DeploymentController* running = ControllerOf(record.spec.name);
   const Plan* serving = running == nullptr ? nullptr : running->serving().plan();

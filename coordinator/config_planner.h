@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "core/capability.h"
 #include "core/dispatch_config.h"
 #include "core/moe_shape.h"

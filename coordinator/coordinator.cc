@@ -9,16 +9,16 @@
 
 #include "coordinator/config_planner.h"
 #include "coordinator/session_request.h"
+#include "coordinator/spec/deployment_errors.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
 
-absl::Status NoDeployment(const std::string& name) {
-  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
-                   absl::StrFormat("there is no deployment \"%s\"; apply it", name),
-                   {{"deployment", name}});
+absl::string_view ReasonFor(WorkerDuty duty) {
+  if (duty == WorkerDuty::kServe) return "Uncordoned";
+  return duty == WorkerDuty::kCordoned ? "Cordoned" : "Draining";
 }
 
 }  // namespace
@@ -26,6 +26,7 @@ absl::Status NoDeployment(const std::string& name) {
 Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* placement, Rng* rng,
                          RecoveredState stored, TimePoint now)
     : options_(options),
+      out_(options_.journal_entries),
       members_(&options_, &out_),
       sessions_(&options_, rng, &out_),
       context_{&options_, &members_, placement, &memory_, rng, &out_},
@@ -38,18 +39,16 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
   // Nothing is sent to workers here: they have to register first, and the store is read already.
   for (RecoveredDeployment& one : stored.deployments) {
     const std::string name = one.record.spec.name;
-    if (one.record.grant_key.empty()) {
-      // Written before grants were signed. The outcome of the write does not matter: after a
-      // failure the next start makes another key, and the workers report this one.
-      one.record.grant_key = GrantKey::Random(rng);
-      out_.Write(PutDeployment{name, CanonicalBytes(one.record)});
-    }
+    // The outcome of the write does not matter: after a failure the next start does it again. It
+    // makes another key then, and the workers report this one.
+    if (const auto upgraded = Upgrade(&one, rng)) out_.Write(*upgraded);
     deployments_.try_emplace(name, context_, std::move(one), now);
   }
   deletions_.Resume(stored.deleted_high_water, now);
 }
 
-std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now) {
+std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now, WallTime wall_time) {
+  out_.SetWallTime(wall_time);
   // If this process was stopped for that long, no message was read: the silence says nothing
   // about the workers, and to expire their leases would move every expert for nothing.
   if (now - now_ > options_.lease_ttl / 2) members_.RenewAll(now);
@@ -115,6 +114,7 @@ void Coordinator::RetireUnclaimed() {
     for (auto& [key, hold] : member.holds) {
       if (hold.state == HoldState::kRetireSent || claimed(key.deployment)) continue;
       out_.Warn(
+          OnWorker(id, "EpochUnclaimed"),
           "worker %s holds epoch %d of deployment %s, which does not exist here: it is retired", id,
           key.epoch.value, key.deployment);
       hold.state = HoldState::kRetireSent;
@@ -201,13 +201,15 @@ void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
   // A repetition must not restart the time in which further leaves share one epoch.
   if (std::exchange(member.leaving, true)) return;
-  out_.Info("worker %s asks to leave", member.id);
+  out_.Info(OnWorker(member.id, "Leaving"), "worker %s asks to leave", member.id);
   for (auto& [name, controller] : deployments_) controller.OnLeaveRequested(now_);
 }
 
 void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Handled before.
 
 void Coordinator::On(const ApplyRequested& event) { applies_.On(event); }
+
+void Coordinator::On(const RollbackRequested& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const ModelProgress& event) { applies_.On(event, now_); }
 
@@ -234,7 +236,8 @@ void Coordinator::FinishDuty(const Duties::Change& change, const absl::Status& s
     return;
   }
   members_.SetDuty(change.worker, change.duty);
-  out_.Info("worker %s: %s", change.worker, WorkerDutyName(change.duty));
+  out_.Info(OnWorker(change.worker, ReasonFor(change.duty)), "worker %s: %s", change.worker,
+            WorkerDutyName(change.duty));
   for (auto& [name, controller] : deployments_) {
     // As after a leave: several drains in a row share one epoch.
     if (change.duty == WorkerDuty::kDraining) {
@@ -270,7 +273,7 @@ bool Coordinator::Matches(const OpenSessionRequest& request, const DeploymentSpe
 absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& request) {
   std::vector<std::string> names;
   for (auto& [name, controller] : deployments_) {
-    if (!Matches(request, controller.record().spec)) continue;
+    if (!Matches(request, controller.planned().spec)) continue;
     if (!controller.deleting()) names.push_back(name);
   }
   if (names.size() == 1) return Find(names.front());
@@ -298,7 +301,7 @@ absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& reques
   SY_RETURN_IF_ERROR(controller->CheckServing());
   const ServingEpoch& serving = controller->serving();
   SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
-                      CompleteSessionRequest(request, controller->record(), *serving.plan(),
+                      CompleteSessionRequest(request, controller->planned(), *serving.plan(),
                                              serving.Capabilities()));
   return sessions_.Open(complete, *serving.update(), controller->record().grant_key, now_);
 }
@@ -316,7 +319,7 @@ void Coordinator::On(const WatchStarted& event) {
   const DeploymentController* deployment = Find(event.request.deployment);
   // Its sessions have ended: one that dials again must not be taken over by its successor.
   if (deployment != nullptr && deployment->freed()) deployment = nullptr;
-  sessions_.Watch(event.watch, event.request, deployment, now_);
+  sessions_.Watch(event.watch, event.request, deployment, event.peer, now_);
 }
 
 void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watch, now_); }

@@ -28,6 +28,7 @@
 #include "coordinator/spec/options.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
+#include "core/base/wall_time.h"
 #include "core/rng.h"
 
 namespace switchyard {
@@ -42,11 +43,15 @@ class Coordinator {
   Coordinator& operator=(const Coordinator&) = delete;
 
   // `now` never goes back. The effects must be carried out in order. A `now` far beyond the one
-  // before it is taken for a stall of this process, and then every lease starts again.
-  std::vector<Effect> Step(const Event& event, TimePoint now);
+  // before it is taken for a stall of this process, and then every lease starts again. `wall_time`
+  // is shown to people, and decides nothing.
+  std::vector<Effect> Step(const Event& event, TimePoint now, WallTime wall_time = {});
 
   // A snapshot for list, describe and explain. Plans are shared, not copied.
   [[nodiscard]] CoordinatorView View(TimePoint now) const;
+  [[nodiscard]] const Journal& journal() const { return out_.journal(); }
+  // Ascending by deployment.
+  [[nodiscard]] std::vector<SessionView> Sessions() const { return sessions_.View(now_); }
 
  private:
   // One handler for each event; none of them evaluates a deployment, which Step does once at the
@@ -56,6 +61,7 @@ class Coordinator {
   void On(const StreamClosed& event);
   void On(const WorkerDialed& event);
   void On(const ApplyRequested& event);
+  void On(const RollbackRequested& event);
   void On(const DeleteRequested& event);
   void On(const DutyRequested& event);
   void On(const ModelProgress& event);

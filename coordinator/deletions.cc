@@ -23,33 +23,35 @@ absl::Status Deleted(const std::string& name) {
 
 }  // namespace
 
-absl::Status DeploymentBusy(const std::string& deployment, absl::string_view with) {
-  return MakeError(
-      absl::StatusCode::kUnavailable, Reason::kNotReady,
-      absl::StrFormat("deployment %s is %s; try again when that has finished", deployment, with),
-      {{"deployment", deployment}});
-}
-
 void Deletions::Resume(Epoch high_water, TimePoint now) {
   high_water_ = high_water;
   for (const auto& [name, controller] : *deployments_) {
     // Its sessions are not stored: they tell of themselves when their sources dial again.
-    if (controller.deleting()) deletions_[name].sources_until = now + options_->sources_return;
+    if (!controller.deleting()) continue;
+    deletions_[name].sources_until = now + options_->sources_return;
+    deletions_[name].at_once = controller.record().deleting_at_once;
   }
 }
 
 void Deletions::Request(const DeleteRequested& request, DeploymentController& deployment,
                         TimePoint now) {
   const std::string& name = deployment.record().spec.name;
-  const auto [it, added] = deletions_.try_emplace(name);
-  Deletion& deletion = it->second;
+  Deletion& deletion = deletions_[name];
   deletion.at_once = deletion.at_once || request.now;
-  if (deployment.deleting()) return Answer(request.id, name, now);
-  deletion.requests.push_back(request.id);
-  if (!added) return;  // The mark is on its way.
+  const bool news =
+      !deployment.deleting() || (deletion.at_once && !deployment.record().deleting_at_once);
+  // A deployment that is being removed from the store needs no mark any more.
+  if (!news || deletion.removing || deletion.removed) return Answer(request.id, name, now);
+  if (request.id.value != 0) deletion.requests.push_back(request.id);
+  if (deletion.write.value == 0) WriteMark(deployment, &deletion);
+}
+
+void Deletions::WriteMark(const DeploymentController& deployment, Deletion* deletion) {
   DeploymentRecord record = deployment.record();
   record.deleting = true;
-  deletion.write = out_->Write(PutDeployment{name, CanonicalBytes(record)});
+  record.deleting_at_once = deletion->at_once;
+  deletion->marks_at_once = deletion->at_once;
+  deletion->write = out_->Write(PutDeployment{record.spec.name, CanonicalBytes(record)});
 }
 
 bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now) {
@@ -63,7 +65,8 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
   if (deletion.removing) {
     deletion.removing = false;
     if (!status.ok()) {
-      out_->Warn("deployment %s: could not be removed from the store, which is tried again: %s",
+      out_->Warn(OnDeployment(name, "StoreFailed"),
+                 "deployment %s: could not be removed from the store, which is tried again: %s",
                  name, status.message());
       deletion.retry_at = now + kStoreRetry;
       return true;
@@ -73,16 +76,31 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
     deployment.Free();
     // In this order: a source learns why before its workers end what it has.
     sessions_->End(name, Deleted(name));
-  } else if (status.ok()) {
-    deployment.MarkDeleting();
-    out_->Info("deployment %s: is being deleted; %d sessions are open", name,
-               sessions_->CountOf(name));
-    for (const RequestId id : std::exchange(deletion.requests, {})) Answer(id, name, now);
   } else {
-    for (const RequestId id : deletion.requests) out_->Add(AnswerDeployment{id, status});
-    deletions_.erase(it);
+    OnMarked(name, status, now);
   }
   return true;
+}
+
+void Deletions::OnMarked(const std::string& name, const absl::Status& status, TimePoint now) {
+  Deletion& deletion = deletions_.at(name);
+  DeploymentController& deployment = deployments_->at(name);
+  if (!status.ok()) {
+    for (const RequestId id : std::exchange(deletion.requests, {})) {
+      out_->Add(AnswerDeployment{id, status});
+    }
+    // A second mark: the first one counts.
+    deletion.at_once = deployment.record().deleting_at_once;
+    if (!deployment.deleting()) deletions_.erase(name);
+    return;
+  }
+  deployment.MarkDeleting(deletion.marks_at_once);
+  // Asked for meanwhile.
+  if (deletion.at_once && !deletion.marks_at_once) return WriteMark(deployment, &deletion);
+  out_->Info(OnDeployment(name, "Deleting"),
+             "deployment %s: is being deleted; %d sessions are open", name,
+             sessions_->CountOf(name));
+  for (const RequestId id : std::exchange(deletion.requests, {})) Answer(id, name, now);
 }
 
 bool Deletions::Drains(const std::string& name, const Deletion& deletion, TimePoint now) const {
@@ -97,7 +115,7 @@ bool Deletions::Advance(TimePoint now) {
     Deletion& deletion = it->second;
     DeploymentController& deployment = deployments_->at(name);
     if (deletion.removed && deployment.IsGone()) {
-      out_->Info("deployment %s: deleted", name);
+      out_->Info(OnDeployment(name, "Deleted"), "deployment %s: deleted", name);
       memory_->Forget(name);
       deployments_->erase(name);
       it = deletions_.erase(it);

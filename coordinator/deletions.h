@@ -4,8 +4,8 @@
 //     --(the last one closes, or `now`)--> it is removed from the store; sessions that are open end
 //     --> its workers free its epochs --> it is gone
 //
-// Both writes are awaited, so that a coordinator that restarts goes on where this one was. Not
-// thread-safe.
+// Both writes are awaited, so that a coordinator that restarts goes on where this one was; the mark
+// says whether it waits for sessions. Not thread-safe.
 #pragma once
 
 #include <map>
@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
@@ -24,9 +23,6 @@
 #include "core/base/clock.h"
 
 namespace switchyard {
-
-// kUnavailable (NOT_READY): "deployment local is `with`; try again when that has finished".
-absl::Status DeploymentBusy(const std::string& deployment, absl::string_view with);
 
 class Deletions {
  public:
@@ -45,7 +41,7 @@ class Deletions {
   void Resume(Epoch high_water, TimePoint now);
 
   // `deployment` exists. Answered with AnswerDeployment, once the record is marked. Asked again, it
-  // answers at once, and may add `now`.
+  // may add `now`. One with id 0 is the coordinator's own, and is not answered.
   void Request(const DeleteRequested& request, DeploymentController& deployment, TimePoint now);
   // False when the write is not one of a deletion.
   bool OnStoreWritten(WriteId write, const absl::Status& status, TimePoint now);
@@ -63,14 +59,19 @@ class Deletions {
   struct Deletion {
     std::vector<RequestId> requests;  // to answer once the record is marked
     bool at_once = false;
-    WriteId write;            // awaited; 0: none
-    bool removing = false;    // `write` removes it from the store, and does not mark it
-    bool removed = false;     // from the store
-    TimePoint retry_at;       // the write
-    TimePoint sources_until;  // until then those of sessions from before a restart may come back
+    bool marks_at_once = false;  // what `write` stores of it
+    WriteId write;               // awaited; 0: none
+    bool removing = false;       // `write` removes it from the store, and does not mark it
+    bool removed = false;        // from the store
+    TimePoint retry_at;          // the write
+    TimePoint sources_until;     // until then those of sessions from before a restart may come back
   };
   // Whether it still waits for sessions.
   [[nodiscard]] bool Drains(const std::string& name, const Deletion& deletion, TimePoint now) const;
+  // Writes the mark, which may be the second one: this time, it does not wait.
+  void WriteMark(const DeploymentController& deployment, Deletion* deletion);
+  // The mark is written, or not.
+  void OnMarked(const std::string& name, const absl::Status& status, TimePoint now);
   void Answer(RequestId id, const std::string& name, TimePoint now);
 
   const CoordinatorOptions* options_;

@@ -9,17 +9,18 @@
 #include "coordinator/config_planner.h"
 #include "coordinator/plan_proposal.h"
 #include "coordinator/refusal.h"
+#include "coordinator/replan_situation.h"
 #include "core/base/error.h"
 
 namespace switchyard {
 
 DeploymentController::DeploymentController(ControllerContext context, DeploymentRecord record,
-                                           Epoch high_water, TimePoint now)
+                                           Revisions kept, Epoch high_water, TimePoint now)
     : context_(context),
-      record_(std::make_shared<const DeploymentRecord>(std::move(record))),
+      applied_(std::move(record), std::move(kept), Epoch{}),
       high_water_(high_water),
-      serving_(context.members, nullptr, nullptr, record_->facts.ExpertBytes()),
-      drops_(context.options, context.members, record_->spec.name),
+      serving_(context.members, nullptr, nullptr, this->record().facts.ExpertBytes()),
+      drops_(context.options, context.members, name()),
       former_(context.options->former_share_kept),
       gate_(context.options, now),
       quarantine_(context.options),
@@ -32,11 +33,12 @@ DeploymentController::DeploymentController(ControllerContext context, Deployment
 DeploymentController::DeploymentController(ControllerContext context, RecoveredDeployment stored,
                                            TimePoint now)
     : context_(context),
-      record_(std::make_shared<const DeploymentRecord>(std::move(stored.record))),
+      applied_(std::move(stored.record), std::move(stored.revisions),
+               stored.serving == nullptr ? Epoch{} : stored.serving->plan.epoch),
       high_water_(stored.high_water),
       serving_(context.members, std::move(stored.serving), std::move(stored.served_before),
-               record_->facts.ExpertBytes()),
-      drops_(context.options, context.members, record_->spec.name),
+               applied_.ServedFacts().ExpertBytes()),
+      drops_(context.options, context.members, name()),
       former_(context.options->former_share_kept),
       gate_(context.options, now),
       quarantine_(context.options),
@@ -48,27 +50,18 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
     // so that the change goes on where it was; the deadline leaves them the time to return.
     change_ =
         EpochChange::Resume(std::move(stored.committed),
-                            now + record_->spec.join_timeout + context_.options->commit_timeout);
+                            now + record().spec.join_timeout + context_.options->commit_timeout);
   }
   PromiseMemory();
   CheckRecord();
 }
 
-void DeploymentController::SetRecord(DeploymentRecord record) {
-  served_checkpoint_ = CheckpointOf(serving_.plan(), *record_, served_checkpoint_);
-  record_ = std::make_shared<const DeploymentRecord>(std::move(record));
+void DeploymentController::SetRecord(DeploymentRecord record, Revisions kept) {
+  applied_.Set(std::move(record), std::move(kept));
   dirty_ = true;
   // The delay belongs to the old record's failures; an operator's correction is tried at once.
   retry_.Reset();
   CheckRecord();
-}
-
-void DeploymentController::MarkDeleting() {
-  DeploymentRecord marked = *record_;
-  marked.deleting = true;
-  const bool current = served_record_ == record_;
-  record_ = std::make_shared<const DeploymentRecord>(std::move(marked));
-  if (current) served_record_ = record_;
 }
 
 void DeploymentController::StopPlanning() {
@@ -78,13 +71,10 @@ void DeploymentController::StopPlanning() {
   PromiseMemory();
 }
 
-// Before any worker registers: no set of workers may be able to serve this record.
 void DeploymentController::CheckRecord() {
-  refusal_ = CheckServable(*record_);
-  problem_is_final_ = false;
+  status_.SetRecord(CheckServable(record()));
+  applied_.ChoosePlanned(!status_.refusal().ok());
   warnings_.clear();
-  problem_ = refusal_;
-  if (!refusal_.ok()) activity_ = kRefusedActivity;
 }
 
 void DeploymentController::OnJoined(const Member& member, TimePoint now) {
@@ -150,7 +140,7 @@ bool DeploymentController::OnStoreWritten(WriteId write, const absl::Status& sta
 
 void DeploymentController::Evaluate(TimePoint now) {
   if (quarantine_.EndExclusions(now)) dirty_ = true;
-  if (gate_.EndExpectations(record_->spec.join_timeout, now)) dirty_ = true;
+  if (gate_.EndExpectations(record().spec.join_timeout, now)) dirty_ = true;
   if (free_) return drops_.DropAll(now);
   if (EndFormer(now)) return;
   // Before the change advances: a worker gets ABORT for an old attempt before PREPARE for the new
@@ -170,7 +160,8 @@ EpochRule DeploymentController::Rule() const {
 bool DeploymentController::EndFormer(TimePoint now) {
   const std::string why = keeps_former() ? serving_.WhyEndFormer(gate_, now) : "";
   if (why.empty()) return false;
-  context_.out->Info("deployment %s: its former model, epoch %d, ends: %s", name(),
+  context_.out->Info(OnDeployment(name(), "FormerModelEnded"),
+                     "deployment %s: its former model, epoch %d, ends: %s", name(),
                      serving_.former()->plan.epoch.value, why);
   announced_ = serving_.EndFormer();
   PromiseMemory();
@@ -186,42 +177,49 @@ void DeploymentController::DropUnwanted(TimePoint now) {
 }
 
 void DeploymentController::MaybeReplan(TimePoint now) {
-  if (!refusal_.ok()) {
-    SetRefusal(refusal_, kRefusedActivity);
-    return;
-  }
+  // The record first, each time: workers that can serve it may have come.
+  applied_.ChoosePlanned(!status_.refusal().ok());
+  if (!status_.refusal().ok() && applied_.plans_record()) return SetNoPlan(status_.refusal());
   std::string wait = ReasonToWait(now);
   if (!wait.empty()) {
-    activity_ = keeps_former() ? serving_.DescribeFormer(now) : std::move(wait);
+    status_.SetActivity(keeps_former() ? serving_.DescribeFormer(now) : std::move(wait));
     return;  // Still dirty: the next Evaluate asks again.
   }
-  absl::StatusOr<PlanProposal> proposal = ProposalFor(*record_, now);
-  problem_is_final_ = IsRefusal(proposal.status());
-  if (!proposal.ok()) {
-    SetRefusal(proposal.status(), problem_is_final_
-                                      ? kRefusedActivity
-                                      : "waiting for workers that can hold the model");
-    return;
+  absl::StatusOr<PlanProposal> proposal = ProposalFor(planned(), now);
+  if (IsRefusal(proposal.status()) && applied_.plans_record()) {
+    SetNoPlan(proposal.status());
+    applied_.ChoosePlanned(/*refused=*/true);
+    if (applied_.plans_record()) return;
+    proposal = ProposalFor(planned(), now);
   }
+  if (!proposal.ok()) return SetNoPlan(proposal.status());
   dirty_ = false;
   left_out_ = std::move(proposal->left_out);
   LogWarnings(proposal->warnings);
   warnings_ = std::move(proposal->warnings);
   if (serving_.IsSameAs(proposal->plan)) {
-    served_record_ = record_;
-    problem_ = absl::OkStatus();
-    activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
-    return;
+    NoteServed();
+  } else {
+    StartChange();
   }
-  StartChange();
+}
+
+void DeploymentController::NoteServed() {
+  const Epoch epoch = serving_.plan()->epoch;
+  status_.SetServing(epoch, applied_.plans_record());
+  const std::uint64_t revision = planned().revision;
+  // Nothing waits for it: without it, the next start finds out again.
+  if (applied_.SetServed(revision, epoch)) {
+    context_.out->Write(MarkServing{name(), epoch, revision});
+  }
 }
 
 // No plan is possible until the record or the members change, and both make it dirty again.
-void DeploymentController::SetRefusal(const absl::Status& why, const std::string& activity) {
+void DeploymentController::SetNoPlan(const absl::Status& why) {
   dirty_ = false;
-  problem_ = why;
-  activity_ = activity;
-  context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
+  status_.SetNoPlan(why, IsRefusal(why), applied_.plans_record());
+  context_.out->Warn(OnDeployment(name(), status_.refused() ? "Refused" : "NoPlan"),
+                     "deployment %s: no plan: %s", name(), why.message());
 }
 
 // Once in the life of the process (R17): every re-plan would repeat them.
@@ -233,45 +231,16 @@ void DeploymentController::LogWarnings(const std::vector<Warning>& warnings) {
 }
 
 std::string DeploymentController::ReasonToWait(TimePoint now) {
-  ReplanGate::Situation situation;
-  for (const auto& [id, member] : context_.members->members()) {
-    // The plan does without it, so that it gets no third epoch.
-    if (!member.stuck.empty()) continue;
-    // One is enough to wait for; the next Evaluate finds the others.
-    const std::optional<Epoch> epoch = Rule().BlockingEpoch(member.holds);
-    if (!epoch) continue;
-    situation.holder = absl::StrFormat("waiting for worker %s to free epoch %d", id, epoch->value);
-    break;
-  }
-  // Taken as a whole, also where the first of them decides: the gate keeps times that depend on it.
-  situation.disconnected = serving_.FirstDisconnected();
-  situation.serving_worker_present = serving_.AnyPresent();
-  situation.serving_holds = serving_.Holds();
-  situation.serving_workers = serving_.size();
-  situation.lost_workers = serving_.CountLost();
-  // Workers that the plan would leave out do not count towards min_workers. With no others, the
-  // proposal says best what they lack.
-  std::string unused;
-  for (const std::string& id : context_.members->CandidateIds(serving_.plan())) {
-    absl::Status usable = CheckSuits(id);
-    if (quarantine_.IsExcluded(id, now)) usable = absl::UnavailableError(quarantine_.ReasonFor(id));
-    if (usable.ok()) {
-      situation.candidates.push_back(id);
-    } else {
-      absl::StrAppend(&unused, "; ", id, " cannot be used: ", usable.message());
-    }
-  }
-  for (const std::string& each : context_.members->Problems(serving_.plan()))
-    absl::StrAppend(&unused, "; ", each);
-  if (situation.candidates.empty())
-    situation.candidates = context_.members->CandidateIds(serving_.plan());
-  std::string wait = gate_.ReasonToWait(record_->spec, situation, now);
-  if (!wait.empty() && !situation.serving_worker_present) wait += unused;
+  // Taken as a whole, also where one part of it decides: the gate keeps times that depend on it.
+  const ReplanSituation situation =
+      LookAtMembers(*context_.members, serving_, Rule(), planned().facts, quarantine_, now);
+  std::string wait = gate_.ReasonToWait(planned().spec, situation.gate, now);
+  if (!wait.empty() && !situation.gate.serving_worker_present) wait += situation.unused;
   return wait;
 }
 
 absl::Status DeploymentController::CheckSuits(const std::string& worker) const {
-  return CheckWorkerSuits(record_->facts, context_.members->members().at(worker).capabilities);
+  return CheckWorkerSuits(planned().facts, context_.members->members().at(worker).capabilities);
 }
 
 absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentRecord& record,
@@ -303,7 +272,7 @@ void DeploymentController::StartChange() {
 // The number is durable. The plan is made only now, since members may have changed meanwhile.
 void DeploymentController::PrepareChange(TimePoint now) {
   std::string wait = ReasonToWait(now);
-  absl::StatusOr<PlanProposal> proposal = ProposalFor(*record_, now);
+  absl::StatusOr<PlanProposal> proposal = ProposalFor(planned(), now);
   if (!wait.empty() || !proposal.ok() || serving_.IsSameAs(proposal->plan)) {
     change_.reset();  // The number is lost, which costs nothing.
     dirty_ = true;
@@ -319,13 +288,14 @@ void DeploymentController::PrepareChange(TimePoint now) {
   dirty_ = false;
   left_out_ = std::move(proposal->left_out);
   LogWarnings(proposal->warnings);
-  context_.out->Info("deployment %s: preparing epoch %d on %d workers; %s", name(),
+  context_.out->Info(OnDeployment(name(), "EpochPreparing"),
+                     "deployment %s: preparing epoch %d on %d workers; %s", name(),
                      change_->epoch().value, proposal->plan.workers.size(), proposal->changes);
   const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
-      std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}), record_,
-      serving_.KeysWith(record_->grant_key), std::move(proposal->changes), context_.rng->Next(),
-      now + context_.options->prepare_timeout);
+      std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}),
+      applied_.planned(), serving_.KeysWith(record().grant_key), std::move(proposal->changes),
+      context_.rng->Next(), now + context_.options->prepare_timeout);
   PromiseMemory();
 }
 
@@ -386,7 +356,7 @@ void DeploymentController::OnChangeWritten(const absl::Status& status, TimePoint
   // Not a failure of the change: every worker has committed, and the mark is repeated until the
   // store takes it.
   if (!status.ok() && marking) {
-    problem_ = status;
+    status_.SetProblem(status);
     retry_.BackOff(now);
     change_->RetryMarkAt(retry_.due_at());
   } else if (!status.ok()) {
@@ -405,40 +375,39 @@ void DeploymentController::Serve(TimePoint now) {
   // would otherwise not know the epoch that they use.
   PlanUpdate update = *change_->update();
   update.lost = serving_.LostWorkers(gate_);
-  if (serving_.IsOfAnotherModel(update.plan)) update.former_kept = record_->spec.former_model_kept;
+  if (serving_.IsOfAnotherModel(update.plan)) update.former_kept = planned().spec.former_model_kept;
   announced_ = std::make_shared<const PlanUpdate>(std::move(update));
   former_.OnReplaced(serving_.plan(), announced_->plan, now);
-  serving_.Replace(announced_, change_->RecordOr(*record_).facts.ExpertBytes());
+  serving_.Replace(announced_, change_->RecordOr(record()).facts.ExpertBytes());
   serving_.KeepFormer(announced_->former_kept, now);
-  served_checkpoint_ = CheckpointOf(serving_.plan(), change_->RecordOr(*record_), "");
-  served_record_ = change_->record();
+  const std::uint64_t revision = change_->RecordOr(record()).revision;
+  applied_.SetServed(change_->record() == nullptr ? 0 : revision, serving_.plan()->epoch);
   change_.reset();
   ++changes_.served;
   retry_.Reset();
-  problem_ = absl::OkStatus();
-  activity_ = absl::StrCat("serving epoch ", serving_.plan()->epoch.value);
+  status_.SetServing(serving_.plan()->epoch, revision == record().revision);
   for (const PlanWorker& worker : serving_.plan()->workers) quarantine_.Clear(worker.id);
   dirty_ = true;  // The members may have changed meanwhile.
   PromiseMemory();
-  context_.out->Info("deployment %s: epoch %d serves on %d workers", name(),
+  context_.out->Info(OnDeployment(name(), "EpochServing"),
+                     "deployment %s: epoch %d serves on %d workers", name(),
                      serving_.plan()->epoch.value, serving_.plan()->workers.size());
 }
 
 // Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends
 // ABORT or, where COMMIT was sent, RETIRE.
 void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
-  context_.out->Warn("deployment %s: epoch %d is given up: %s", name(), change_->epoch().value,
+  context_.out->Warn(OnDeployment(name(), "EpochGivenUp"),
+                     "deployment %s: epoch %d is given up: %s", name(), change_->epoch().value,
                      failure.why.message());
-  activity_ =
-      absl::StrFormat("epoch %d was given up; the next try follows", change_->epoch().value);
+  status_.SetGivenUp(change_->epoch(), failure.why);
   change_.reset();
   ++changes_.failed;
   dirty_ = true;
-  problem_ = std::move(failure.why);
   retry_.BackOff(now);
   if (failure.retry_at_once) retry_.SkipDelay();
   for (const std::string& id : failure.culprits) {
-    quarantine_.Strike(id, std::string(problem_.message()), now);
+    quarantine_.Strike(id, std::string(failure.why.message()), now);
   }
   PromiseMemory();
 }
@@ -448,25 +417,14 @@ void DeploymentController::PromiseMemory() {
   // A former model that is kept is where a change would be.
   HeldWeights changing = serving_.FormerWeights();
   if (change_ && change_->update() != nullptr) {
-    changing = {&change_->plan(), change_->RecordOr(*record_).facts.ExpertBytes()};
+    changing = {&change_->plan(), change_->RecordOr(record()).facts.ExpertBytes()};
   }
   context_.memory->Set(name(), BytesOfBoth(serving_.Weights(), changing));
 }
 
 absl::Status DeploymentController::CheckServing() const {
   if (serving_.Holds()) return absl::OkStatus();
-  // The refusal before everything else: it says that trying again is pointless.
-  if (!refusal_.ok()) return refusal_;
-  if (problem_is_final_) return problem_;
-  // Both what it waits for and what went wrong last: either may be what the caller can mend.
-  std::string why = change_ ? change_->Describe() : activity_;
-  if (!problem_.ok()) {
-    absl::StrAppend(&why, "; ", problem_.message(), " (", absl::StatusCodeToString(problem_.code()),
-                    ", ", ReasonName(ReasonOf(problem_)), ")");
-  }
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrFormat("deployment %s does not serve: %s; try again", name(), why),
-                   {{"deployment", name()}});
+  return status_.WhyNotServing(name(), change_ ? change_->Describe() : "");
 }
 
 bool DeploymentController::Needs(const Member& member, TimePoint now) const {
@@ -482,16 +440,22 @@ bool DeploymentController::Needs(const Member& member, TimePoint now) const {
 }
 
 DeploymentView DeploymentController::View(TimePoint now) const {
-  DeploymentView view = ViewOf(*record_, serving_.update(), serving_.Holds(), served_checkpoint_);
-  view.current = serving_.Holds() && served_record_ == record_;
+  DeploymentView view =
+      ViewOf(record(), serving_.update(), serving_.Holds(), applied_.ServedCheckpoint());
+  view.current = serving_.Holds() && applied_.served() == record().revision;
+  view.revisions = applied_.revisions().list();
+  view.served_revision = applied_.served();
   view.pending = change_ ? change_->epoch() : Epoch{};
   view.staging = change_ ? change_->Progress(Standings(), now) : std::vector<StagingView>();
-  view.activity = ComingText(view) + (change_ ? change_->Describe(view.staging) : activity_);
-  view.problem = problem_;
+  view.refused = status_.refused();
+  view.activity = (view.refused ? "" : ComingText(view)) +
+                  (change_ ? change_->Describe(view.staging) : status_.activity());
+  view.problem = status_.problem();
   view.left_out = left_out_;
   view.warnings = warnings_;
   view.changes = changes_;
   if (free_) view.activity = absl::StrCat("waiting for worker ", drops_.FirstHeld());
+  if (refused()) view.state = DeploymentState::kRefused;
   if (deleting()) view.state = DeploymentState::kDeleting;
   return view;
 }

@@ -8,7 +8,8 @@
 // worker holds at most these two; it is made to drop anything else, and no change starts before
 // that has happened (I6). The parts: ReplanGate says when to plan, ProposePlan makes the plan,
 // EpochChange brings it into service, EpochRule says what workers have to drop, Quarantine counts
-// failures. This class connects them with the members and the outbox. Not thread-safe.
+// failures, Revisions keeps what it was applied as. This class connects them with the members and
+// the outbox. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,20 +21,23 @@
 
 #include "absl/status/status.h"
 
-#include "coordinator/deployment.h"
 #include "coordinator/epoch_change.h"
 #include "coordinator/epoch_drops.h"
+#include "coordinator/history/applied_record.h"
+#include "coordinator/history/revisions.h"
 #include "coordinator/membership.h"
 #include "coordinator/outbox.h"
 #include "coordinator/placement/former_shares.h"
 #include "coordinator/placement/memory_ledger.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/plan_builder.h"
+#include "coordinator/progress/deployment_status.h"
 #include "coordinator/quarantine.h"
 #include "coordinator/recovery.h"
 #include "coordinator/replan_gate.h"
 #include "coordinator/retry_delay.h"
 #include "coordinator/serving_epoch.h"
+#include "coordinator/spec/deployment_record.h"
 #include "coordinator/spec/options.h"
 #include "coordinator/view.h"
 #include "core/base/clock.h"
@@ -55,14 +59,16 @@ struct ControllerContext {
 
 class DeploymentController {
  public:
-  // For a new deployment, whose record is stored. Its epochs start above `high_water`.
-  DeploymentController(ControllerContext context, DeploymentRecord record, Epoch high_water,
-                       TimePoint now);
+  // For a new deployment, whose record is stored, with the revisions `kept`. Its epochs start above
+  // `high_water`.
+  DeploymentController(ControllerContext context, DeploymentRecord record, Revisions kept,
+                       Epoch high_water, TimePoint now);
   // For one that the store has: every worker of its plans has join_timeout to come back.
   DeploymentController(ControllerContext context, RecoveredDeployment stored, TimePoint now);
 
   // Events. Nothing is sent before Evaluate, except writes that follow a write.
-  void SetRecord(DeploymentRecord record);
+  // The record, which is stored, is of the newest of the revisions `kept`.
+  void SetRecord(DeploymentRecord record, Revisions kept);
   void OnJoined(const Member& member, TimePoint now);
   void OnMembersChanged(TimePoint now);
   void OnLeaveRequested(TimePoint now);
@@ -71,7 +77,7 @@ class DeploymentController {
   void OnCommitAck(Member& member, const CommitAck& ack);
   void OnCommitNack(Member& member, const CommitNack& nack);
   // The record says from now on that the deployment is being deleted. It goes on serving.
-  void MarkDeleting();
+  void MarkDeleting(bool at_once) { applied_.MarkDeleting(at_once); }
   // It serves nobody any more: no epoch is planned, and the change, if there is one, is given up
   // where it can be.
   void StopPlanning();
@@ -98,13 +104,18 @@ class DeploymentController {
   [[nodiscard]] bool keeps_former() const { return serving_.former() != nullptr; }
   void SetFormerSessions(std::int32_t sessions) { serving_.SetFormerSessions(sessions); }
 
-  [[nodiscard]] const DeploymentRecord& record() const { return *record_; }
+  [[nodiscard]] const DeploymentRecord& record() const { return applied_.record(); }
+  // Plans are made from it (AppliedRecord::ChoosePlanned).
+  [[nodiscard]] const DeploymentRecord& planned() const { return *applied_.planned(); }
   [[nodiscard]] const ServingEpoch& serving() const { return serving_; }
+  [[nodiscard]] const AppliedRecord& applied() const { return applied_; }
+  // It serves nothing, and its record is refused: it takes no memory of workers.
+  [[nodiscard]] bool refused() const { return serving_.plan() == nullptr && status_.refused(); }
   // OK while every worker of the serving epoch is present and holds it. Else kUnavailable
   // (NOT_READY) with the cause, or, when waiting for workers cannot help, the refusal
   // (coordinator/refusal.h).
   [[nodiscard]] absl::Status CheckServing() const;
-  [[nodiscard]] bool deleting() const { return record_->deleting; }
+  [[nodiscard]] bool deleting() const { return record().deleting; }
   // The highest number that was given out.
   [[nodiscard]] Epoch high_water() const { return high_water_; }
   // `member` holds something of this deployment, and the other workers could take it over.
@@ -127,11 +138,13 @@ class DeploymentController {
   bool EndFormer(TimePoint now);
 
   // When and what to plan.
-  // After every change of the record: can it be served at all?
+  // After every change of the record: can it be served at all, and what are plans made from?
   void CheckRecord();
+  // The serving plan is the one that would be made now.
+  void NoteServed();
   // Starts a change if one is needed and nothing speaks against it; else says why not.
   void MaybeReplan(TimePoint now);
-  void SetRefusal(const absl::Status& why, const std::string& activity);
+  void SetNoPlan(const absl::Status& why);
   void LogWarnings(const std::vector<Warning>& warnings);
   [[nodiscard]] std::string ReasonToWait(TimePoint now);
   // Whether a plan could use this member; its room is not checked.
@@ -157,18 +170,14 @@ class DeploymentController {
   [[nodiscard]] WorkerStanding StandingOf(const PlanWorker& worker) const;
   // One for each worker of the change's plan; empty while there is none.
   [[nodiscard]] std::vector<WorkerStanding> Standings() const;
-  [[nodiscard]] const std::string& name() const { return record_->spec.name; }
+  [[nodiscard]] const std::string& name() const { return record().spec.name; }
 
   ControllerContext context_;
-  std::shared_ptr<const DeploymentRecord> record_;  // never null
+  AppliedRecord applied_;
   // The highest number given out.
   Epoch high_water_;
   ServingEpoch serving_;
   EpochDrops drops_;
-  // The serving plan was made from it, or would be made from it as well; null: not known.
-  std::shared_ptr<const DeploymentRecord> served_record_;
-  // The serving plan was made from it, if the record names another model; empty: not known.
-  std::string served_checkpoint_;
   FormerShares former_;
   std::shared_ptr<const PlanUpdate> announced_;  // until TakeAnnouncement
   std::optional<EpochChange> change_;
@@ -183,12 +192,7 @@ class DeploymentController {
   bool dirty_ = true;
   std::vector<std::string> left_out_;
   std::vector<Warning> warnings_;  // of the last proposal
-  std::string activity_ = "waiting for workers";
-  absl::Status problem_;
-  // Why no kind of worker could serve the record; OK: some kind could.
-  absl::Status refusal_;
-  // `problem_` is a refusal by the available workers.
-  bool problem_is_final_ = false;
+  DeploymentStatus status_;
 };
 
 }  // namespace switchyard

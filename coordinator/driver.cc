@@ -7,6 +7,7 @@
 
 #include "coordinator/placement/registry.h"
 #include "core/base/status_macros.h"
+#include "core/base/wall_time.h"
 
 namespace switchyard {
 namespace {
@@ -95,6 +96,13 @@ void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallba
   });
 }
 
+void Driver::RollbackDeployment(std::string deployment, std::uint64_t to_revision,
+                                DeploymentCallback done) {
+  SendRequest(deployments_, std::move(done), [&](RequestId id) {
+    return RollbackRequested{id, std::move(deployment), to_revision};
+  });
+}
+
 void Driver::DeleteDeployment(std::string deployment, bool now, DeploymentCallback done) {
   SendRequest(deployments_, std::move(done), [&](RequestId id) {
     return DeleteRequested{id, std::move(deployment), now};
@@ -118,8 +126,11 @@ void Driver::CloseSession(SessionId session, StatusCallback done) {
   SendRequest(ends_, std::move(done), [&](RequestId id) { return SessionEnded{id, session}; });
 }
 
-absl::StatusOr<WatchId> Driver::Watch(WatchRequest request, PlanUpdateSink* sink) {
-  return AddSink(watches_, sink, [&](WatchId id) { return WatchStarted{id, std::move(request)}; });
+absl::StatusOr<WatchId> Driver::Watch(WatchRequest request, PlanUpdateSink* sink,
+                                      std::string peer) {
+  return AddSink(watches_, sink, [&](WatchId id) {
+    return WatchStarted{id, std::move(request), std::move(peer)};
+  });
 }
 
 void Driver::StopWatch(WatchId watch) {
@@ -131,6 +142,16 @@ void Driver::StopWatch(WatchId watch) {
 CoordinatorView Driver::View() const {
   const MutexLock lock(coordinator_mutex_);
   return coordinator_.View(clock_->Now());
+}
+
+std::vector<JournalEntry> Driver::JournalAfter(std::uint64_t number) const {
+  const MutexLock lock(coordinator_mutex_);
+  return coordinator_.journal().After(number);
+}
+
+std::vector<SessionView> Driver::Sessions() const {
+  const MutexLock lock(coordinator_mutex_);
+  return coordinator_.Sessions();
 }
 
 CoordinatorView Driver::WaitForView(absl::FunctionRef<bool(const CoordinatorView&)> done,
@@ -176,7 +197,7 @@ void Driver::Step(const Event& event) {
   std::vector<Effect> effects;
   {
     const MutexLock lock(coordinator_mutex_);
-    effects = coordinator_.Step(event, clock_->Now());
+    effects = coordinator_.Step(event, clock_->Now(), ReadWallTime());
   }
   // For WaitForView, before the effects: those may take a while, and the view has changed already.
   stepped_.NotifyAll();

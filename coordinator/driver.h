@@ -12,7 +12,6 @@
 #pragma once
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -25,15 +24,15 @@
 #include "absl/status/statusor.h"
 
 #include "coordinator/coordinator.h"
-#include "coordinator/deployment.h"
 #include "coordinator/events.h"
 #include "coordinator/model_loader.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/recovery.h"
-#include "coordinator/spec/options.h"
+#include "coordinator/spec/deployment.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/threads/callback_table.h"
 #include "coordinator/threads/driver_counters.h"
+#include "coordinator/threads/driver_options.h"
 #include "coordinator/threads/inbox.h"
 #include "coordinator/threads/serial_executor.h"
 #include "coordinator/threads/sink_table.h"
@@ -55,13 +54,6 @@ namespace switchyard {
 // seconds, from any thread, also during the call. Called on the driver's thread; must not block.
 using DialFunction =
     std::function<void(const DialWorker& request, std::function<void(absl::Status)> done)>;
-
-struct DriverOptions {
-  CoordinatorOptions coordinator;
-  std::string placement = "sticky";               // a row of placement/registry.h
-  std::size_t queue_max = 4096;                   // events waiting; beyond it calls are refused
-  Duration tick = std::chrono::milliseconds(50);  // how often leases and time-outs are checked
-};
 
 class Driver {
  public:
@@ -104,6 +96,10 @@ class Driver {
   // later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
   // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
   void ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done);
+  // Answers with the deployment once its new record, that of the revision, is stored. Errors:
+  // kNotFound (UNKNOWN_MODEL; BAD_REQUEST for a revision that is not kept), kUnavailable as above.
+  void RollbackDeployment(std::string deployment, std::uint64_t to_revision,
+                          DeploymentCallback done);
   // Answers once the deletion is stored (coordinator/deletions.h). Errors: kNotFound
   // (UNKNOWN_MODEL), kUnavailable (STORE_WRITE; NOT_READY while an apply of it runs).
   void DeleteDeployment(std::string deployment, bool now, DeploymentCallback done);
@@ -117,12 +113,16 @@ class Driver {
   // Idempotent: OK for an unknown session.
   void CloseSession(SessionId session, StatusCallback done);
   // `sink` is used until StopWatch has returned. Refusals come through OnClosed (session_table.h).
-  absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink);
+  // `peer`: the address of the source, for people.
+  absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink, std::string peer = {});
   // As OnWorkerStreamClosed: once, also after OnClosed.
   void StopWatch(WatchId watch);
 
   // Waits for at most one step of the coordinator.
   [[nodiscard]] CoordinatorView View() const;
+  // The same. The journal's entries after that number; all sessions.
+  [[nodiscard]] std::vector<JournalEntry> JournalAfter(std::uint64_t number) const;
+  [[nodiscard]] std::vector<SessionView> Sessions() const;
   // Waits for nothing.
   [[nodiscard]] const DriverCounters& counters() const { return *counters_; }
   // Evaluates `done` on a view now and after each step of the coordinator, until it is true or

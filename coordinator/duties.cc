@@ -44,14 +44,14 @@ absl::Status Duties::CheckDrain(const std::string& worker, bool force, TimePoint
   for (const auto& [name, controller] : *deployments_) {
     const Plan* serving = controller.serving().plan();
     if (serving == nullptr || !serving->FindWorker(worker)) continue;
-    const auto proposal = controller.ProposalFor(controller.record(), now);
+    const auto proposal = controller.ProposalFor(controller.planned(), now);
     if (!proposal.ok()) {
       // Which names the deployment.
       lacking.push_back(absl::StrCat("without it ", proposal.status().message()));
       continue;
     }
     const int left = static_cast<int>(proposal->plan.workers.size());
-    const int least = controller.record().spec.min_workers;
+    const int least = controller.planned().spec.min_workers;
     if (left < least) {
       warnings->push_back(
           absl::StrFormat("deployment %s: %d workers are left, fewer than its "

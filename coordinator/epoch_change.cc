@@ -148,7 +148,7 @@ StoreWrite EpochChange::WriteToSend() const {
     case ChangePhase::kReserving:
       return ReserveEpoch{deployment_, epoch_};
     case ChangePhase::kMarking:
-      return MarkServing{deployment_, epoch_};
+      return MarkServing{deployment_, epoch_, record_ == nullptr ? 0 : record_->revision};
     case ChangePhase::kStoring:
     case ChangePhase::kPreparing:
     case ChangePhase::kCommitting:

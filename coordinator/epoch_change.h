@@ -28,10 +28,10 @@
 
 #include "absl/status/status.h"
 
-#include "coordinator/deployment.h"
 #include "coordinator/members/held_epochs.h"
 #include "coordinator/progress/progress_view.h"
 #include "coordinator/progress/staging_meters.h"
+#include "coordinator/spec/deployment_record.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/threads/stream_ids.h"
 #include "core/base/clock.h"

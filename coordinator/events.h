@@ -15,7 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/store/worker_duty.h"
 #include "coordinator/threads/stream_ids.h"
@@ -52,11 +52,18 @@ struct WorkerDialed {
   // OK: this worker answered at its endpoint, and a witness can connect to it, unless none answers.
   absl::Status status;
 };
-// From an operator, like the next two. The answer is AnswerDeployment.
+// From an operator, like the next three. The answer is AnswerDeployment.
 struct ApplyRequested {
   RequestId id;
   DeploymentSpec spec;
   bool dry_run = false;
+};
+// The answer is AnswerDeployment.
+struct RollbackRequested {
+  RequestId id;
+  std::string deployment;
+  // 0: the one before that has served.
+  std::uint64_t to_revision = 0;
 };
 // The answer is AnswerDeployment.
 struct DeleteRequested {
@@ -102,6 +109,7 @@ struct SessionEnded {
 struct WatchStarted {
   WatchId watch;
   WatchRequest request;
+  std::string peer = {};  // the address of the source, for people
 };
 struct WatchStopped {
   WatchId watch;
@@ -110,9 +118,10 @@ struct WatchStopped {
 // a few in every lease_ttl.
 struct Tick {};
 
-using Event = std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
-                           DeleteRequested, DutyRequested, ModelProgress, ModelLoaded, StoreWritten,
-                           SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
+using Event =
+    std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
+                 RollbackRequested, DeleteRequested, DutyRequested, ModelProgress, ModelLoaded,
+                 StoreWritten, SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
 
 // To a worker. If the stream has ended meanwhile, it is dropped.
 struct SendMessage {

@@ -6,8 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/members/member_errors.h"
 #include "coordinator/members/register_check.h"
+#include "coordinator/spec/deployment.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
@@ -24,40 +25,10 @@ std::int64_t WholeSeconds(Duration time) {
   return std::chrono::duration_cast<std::chrono::seconds>(time).count();
 }
 
-absl::Status Silent(const Member& member, Duration lease_ttl) {
-  return MakeError(
-      absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-      absl::StrFormat("worker %s sent nothing for %d ms and counts as dead; register again",
-                      member.id,
-                      std::chrono::duration_cast<std::chrono::milliseconds>(lease_ttl).count()),
-      {{"worker", member.id}});
-}
-
 // A cordoned worker stays where it serves.
 bool IsAllowed(const Member& member, const Plan* serving) {
   return member.duty != WorkerDuty::kCordoned ||
          (serving != nullptr && serving->FindWorker(member.id).has_value());
-}
-
-// To the former stream of a process that has opened another one.
-absl::Status Reconnected(const std::string& id) {
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                   absl::StrFormat("worker %s has registered again on another stream", id),
-                   {{"worker", id}});
-}
-
-absl::Status HeldByAnother(const std::string& id, absl::string_view what) {
-  return MakeError(absl::StatusCode::kAlreadyExists, Reason::kLeaseHeld,
-                   absl::StrFormat("worker %s is in use by another live process; %s", id, what),
-                   {{"worker", id}});
-}
-
-absl::Status Superseded(const std::string& id) {
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kIncarnation,
-                   absl::StrFormat("worker %s: another process uses this id now; end this one, or "
-                                   "give it an id of its own",
-                                   id),
-                   {{"worker", id}});
 }
 
 }  // namespace
@@ -117,7 +88,7 @@ void Membership::Disconnect(const std::string& id, TimePoint now) {
     Remove(id, "left");
   } else {
     out_->Warn(
-        "worker %s: its stream ended; it has %d ms to reconnect", id,
+        OnWorker(id, "StreamEnded"), "worker %s: its stream ended; it has %d ms to reconnect", id,
         std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
   }
 }
@@ -207,7 +178,8 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.unreachable.clear();
   if (!member.reached && !member.dialing) Dial(member);
   DialUnwitnessed(member);
-  out_->Info("worker %s: %s, incarnation %s, %d epochs resident", member.id,
+  out_->Info(OnWorker(member.id, returning ? "Reconnected" : "Joined"),
+             "worker %s: %s, incarnation %s, %d epochs resident", member.id,
              returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
   if (member.duty != WorkerDuty::kServe) {
     out_->Info("worker %s: is %s; 'syctl uncordon worker %s' lets plans use it", member.id,
@@ -254,7 +226,7 @@ bool Membership::Expire(TimePoint now) {
     const Member& member = members_.at(id);
     if (member.connected()) {
       const StreamId stream = member.stream;
-      Close(stream, Silent(member, options_->lease_ttl));
+      Close(stream, Silent(member.id, options_->lease_ttl));
       // In this order: Remove erases the member that the error names.
       Remove(id, "sent nothing for a whole lease");
     } else {
@@ -343,7 +315,9 @@ Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoi
   if (status.ok() && member.reached) return DialOutcome::kNothingNew;
   member.reached = status.ok();
   if (status.ok()) {
-    if (!member.unreachable.empty()) out_->Info("worker %s can be reached now", member.id);
+    if (!member.unreachable.empty()) {
+      out_->Info(OnWorker(member.id, "Reachable"), "worker %s can be reached now", member.id);
+    }
     member.unreachable.clear();
     DialUnwitnessed(member);
     return DialOutcome::kReached;
@@ -354,7 +328,8 @@ Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoi
                                                      member.unreachable == status.message());
   member.unreachable = std::string(status.message());
   if (known) return DialOutcome::kNothingNew;
-  out_->Warn("worker %s is left out of plans, since it cannot be reached: %s", member.id,
+  out_->Warn(OnWorker(member.id, "Unreachable"),
+             "worker %s is left out of plans, since it cannot be reached: %s", member.id,
              member.unreachable);
   return DialOutcome::kUnreachable;
 }
@@ -368,14 +343,15 @@ bool Membership::JudgeProgress(TimePoint now) {
     if (!why.empty()) {
       if (member.stuck.empty()) {
         changed = true;
-        out_->Warn("worker %s is stuck and is left out of plans: %s", id, why);
+        out_->Warn(OnWorker(id, "Stuck"), "worker %s is stuck and is left out of plans: %s", id,
+                   why);
       }
       member.stuck = std::move(why);
       member.stuck_at = now;
     } else if (!member.stuck.empty() && now >= member.stuck_at + options_->stuck_recovery) {
       // Not at its first sign of life: moving its experts to and fro costs more than it would add.
       changed = true;
-      out_->Info("worker %s works again", id);
+      out_->Info(OnWorker(id, "Recovered"), "worker %s works again", id);
       member.stuck.clear();
     }
   }
@@ -479,7 +455,7 @@ WorkerState Membership::StateOf(const Member& member) const {
 }
 
 void Membership::Remove(const std::string& id, absl::string_view why) {
-  out_->Warn("worker %s is no longer a member: %s", id, why);
+  out_->Warn(OnWorker(id, "Left"), "worker %s is no longer a member: %s", id, why);
   members_.erase(id);
 }
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "model/expert_weights.h"
 
 namespace switchyard {

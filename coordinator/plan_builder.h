@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
 #include "coordinator/placement/placement_policy.h"
+#include "coordinator/spec/deployment_record.h"
 #include "core/capability.h"
 #include "core/control_messages.h"
 #include "core/plan.h"

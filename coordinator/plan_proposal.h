@@ -7,13 +7,13 @@
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
 #include "coordinator/membership.h"
 #include "coordinator/placement/former_shares.h"
 #include "coordinator/placement/memory_ledger.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/plan_builder.h"
 #include "coordinator/quarantine.h"
+#include "coordinator/spec/deployment_record.h"
 #include "core/base/clock.h"
 
 namespace switchyard {

@@ -33,12 +33,24 @@ absl::StatusOr<std::shared_ptr<const PlanUpdate>> ReadPlan(const StoredDeploymen
   return std::make_shared<const PlanUpdate>(PlanUpdate{*std::move(parsed), plan.hash});
 }
 
-absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
+absl::StatusOr<Revisions> ReadRevisions(const StoredDeployment& stored, const StoredState& all,
+                                        ReadCheckpoints* read) {
+  Revisions::List list;
+  for (const StoredRevision& one : stored.revisions) {
+    SY_ASSIGN_OR_RETURN(Revision revision, FromStored(one, all.checkpoints, read));
+    list.push_back(std::move(revision));
+  }
+  return Revisions(std::move(list));
+}
+
+absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored,
+                                               const StoredState& all, ReadCheckpoints* read) {
   RecoveredDeployment recovered;
   SY_ASSIGN_OR_RETURN(recovered.record, ParseDeploymentRecord(stored.record));
   if (recovered.record.spec.name != stored.deployment) {
     return Damaged(stored, "its record belongs to another deployment");
   }
+  SY_ASSIGN_OR_RETURN(recovered.revisions, ReadRevisions(stored, all, read));
   // Numbers up to here are used up, whether their plans exist or not.
   recovered.high_water = stored.high_water;
   for (const StoredPlan& plan : stored.plans) {
@@ -73,12 +85,29 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored) {
 
 absl::StatusOr<RecoveredState> Recover(const StoredState& stored) {
   RecoveredState state{{}, stored.deleted_high_water, stored.duties};
+  ReadCheckpoints read;
   for (const StoredDeployment& one : stored.deployments) {
     // One damaged deployment stops all of them: the operator decides, not the coordinator.
-    SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one));
+    SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one, stored, &read));
     state.deployments.push_back(std::move(recovered));
   }
   return state;
+}
+
+std::optional<PutDeployment> Upgrade(RecoveredDeployment* recovered, Rng* rng) {
+  DeploymentRecord& record = recovered->record;
+  const bool has_revision = recovered->revisions.Find(record.revision) != nullptr;
+  if (has_revision && !record.grant_key.empty()) return std::nullopt;
+  if (record.grant_key.empty()) record.grant_key = GrantKey::Random(rng);
+  if (has_revision) return PutDeployment{record.spec.name, CanonicalBytes(record)};
+  record.revision = std::max<std::uint64_t>(record.revision, 1);
+  // When it was applied, nobody knows.
+  Revision first{.number = record.revision,
+                 .spec = record.spec,
+                 .facts = recovered->revisions.Share(record.facts)};
+  PutDeployment put{record.spec.name, CanonicalBytes(record), ToStored(first)};
+  recovered->revisions.Add(std::move(first), {});
+  return put;
 }
 
 }  // namespace switchyard

@@ -2,14 +2,17 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/history/revisions.h"
+#include "coordinator/spec/deployment_record.h"
 #include "coordinator/store/state_store.h"
 #include "coordinator/store/worker_duty.h"
 #include "core/ids.h"
+#include "core/rng.h"
 #include "core/session_messages.h"
 
 namespace switchyard {
@@ -27,6 +30,8 @@ struct RecoveredDeployment {
   std::shared_ptr<const PlanUpdate> committed;
   // The numbers of plans that were left out, ascending.
   std::vector<Epoch> older;
+  // Without that of the record, if an earlier version wrote it.
+  Revisions revisions;
 };
 
 struct RecoveredState {
@@ -38,5 +43,9 @@ struct RecoveredState {
 // Errors: kDataLoss (STORE_WRITE) for a record or plan that neither this version nor an earlier one
 // wrote, a plan that does not match its hash, or a serving epoch without its plan.
 absl::StatusOr<RecoveredState> Recover(const StoredState& stored);
+
+// Adds what records of earlier versions lack: a key for grants, and a revision. Returns the write
+// that the store needs for it; nullopt: it lacks nothing.
+std::optional<PutDeployment> Upgrade(RecoveredDeployment* recovered, Rng* rng);
 
 }  // namespace switchyard

@@ -5,13 +5,9 @@
 
 #include "absl/status/status.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment_record.h"
 
 namespace switchyard {
-
-// DeploymentView::activity of a refused deployment.
-inline constexpr char kRefusedActivity[] =
-    "refused: this configuration can never be served; fix it and apply it again";
 
 // True for kFailedPrecondition (BAD_CONFIG): the deployment's request to the experts is at fault,
 // and not missing workers, memory or proven capabilities.

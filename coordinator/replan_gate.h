@@ -13,7 +13,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "coordinator/spec/options.h"
 #include "core/base/clock.h"
 #include "core/session_messages.h"

@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment_record.h"
 #include "core/capability.h"
 #include "core/plan.h"
 #include "core/session_messages.h"

@@ -1,10 +1,12 @@
 #include "coordinator/session_table.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "coordinator/spec/deployment_errors.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
@@ -43,7 +45,10 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .opened = serving.plan.epoch,
                               .epoch = serving.plan.epoch,
                               .watch = {},
-                              .unwatched_since = now};
+                              .unwatched_since = now,
+                              .mode = request.mode,
+                              .source = request.source,
+                              .known_since = now};
   return grant;
 }
 
@@ -72,11 +77,7 @@ void SessionTable::End(const std::string& deployment, const absl::Status& why) {
 
 absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& request,
                                                           const DeploymentController* deployment) {
-  if (deployment == nullptr) {
-    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
-                     absl::StrFormat("there is no deployment \"%s\"; apply it", request.deployment),
-                     {{"deployment", request.deployment}});
-  }
+  if (deployment == nullptr) return NoDeployment(request.deployment);
   const auto known = sessions_.find(request.session);
   if (known != sessions_.end()) {
     // A session is bound to what it was opened for; its source holds no configs for anything else.
@@ -91,7 +92,7 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
   }
   // After a restart of the coordinator the session is taken from its source's word, provided that
   // the source names a plan that was announced: only a source that had a grant knows its hash.
-  if (request.session.empty() || !deployment->record().spec.Serves(request.phase) ||
+  if (request.session.empty() || !deployment->planned().spec.Serves(request.phase) ||
       !deployment->serving().WasAnnounced(request.epoch, request.hash)) {
     return MakeError(
         absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
@@ -111,7 +112,8 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
 }
 
 void SessionTable::Watch(WatchId watch, const WatchRequest& request,
-                         const DeploymentController* deployment, TimePoint now) {
+                         const DeploymentController* deployment, const std::string& peer,
+                         TimePoint now) {
   absl::StatusOr<Session*> found = Find(request, deployment);
   if (!found.ok()) {
     out_->Add(CloseWatch{watch, found.status()});
@@ -126,6 +128,8 @@ void SessionTable::Watch(WatchId watch, const WatchRequest& request,
                                                   {{"session", ToHex(request.session)}})});
   }
   session.watch = watch;
+  session.peer = peer;
+  if (session.known_since == TimePoint()) session.known_since = now;
   // Not above what was announced: the source would then miss the epochs up to that number.
   const auto& serving = deployment->serving().update();
   const Epoch announced = serving == nullptr ? Epoch{} : serving->plan.epoch;
@@ -146,6 +150,7 @@ void SessionTable::StopWatch(WatchId watch, TimePoint now) {
   if (it == watches_.end()) return;
   Session& session = sessions_.at(it->second);
   session.watch = {};
+  session.peer.clear();
   session.unwatched_since = now;
   watches_.erase(it);
 }
@@ -170,6 +175,25 @@ void SessionTable::Expire(TimePoint now) {
     const Session& session = entry.second;
     return session.watch.value == 0 && now - session.unwatched_since >= options_->session_linger;
   });
+}
+
+std::vector<SessionView> SessionTable::View(TimePoint now) const {
+  std::vector<SessionView> views;
+  for (const auto& [id, session] : sessions_) {
+    views.push_back({.name = ToHex(id).substr(0, SessionView::kNameDigits),
+                     .deployment = session.deployment,
+                     .phase = session.phase,
+                     .mode = session.mode,
+                     .source = session.source,
+                     .peer = session.peer,
+                     .opened = session.opened,
+                     .epoch = session.epoch,
+                     .age = now - session.known_since});
+  }
+  std::sort(views.begin(), views.end(), [](const SessionView& a, const SessionView& b) {
+    return std::tie(a.deployment, b.age, a.name) < std::tie(b.deployment, a.age, b.name);
+  });
+  return views;
 }
 
 std::int32_t SessionTable::CountOf(const std::string& deployment) const {

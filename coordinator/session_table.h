@@ -8,7 +8,9 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -18,6 +20,7 @@
 #include "coordinator/outbox.h"
 #include "coordinator/sessions/group_table.h"
 #include "coordinator/spec/options.h"
+#include "coordinator/view.h"
 #include "core/base/clock.h"
 #include "core/grant_signature.h"
 #include "core/ids.h"
@@ -47,8 +50,9 @@ class SessionTable {
   // deployment or phase than the session's, kFailedPrecondition (STALE_EPOCH) when neither the
   // session nor its plan is known, kResourceExhausted (TOO_MANY_SESSIONS). A newer watch of the
   // session replaces the older one. An epoch that the source has not seen is sent at once.
+  // `peer`: of SessionView.
   void Watch(WatchId watch, const WatchRequest& request, const DeploymentController* deployment,
-             TimePoint now);
+             const std::string& peer, TimePoint now);
   // The stream of the watch has ended. Ignored for a watch that was closed.
   void StopWatch(WatchId watch, TimePoint now);
   // Sends `update` to every watch of its deployment that has an older epoch, and once more to those
@@ -57,6 +61,8 @@ class SessionTable {
   // Forgets sessions that have been without a watch for session_linger.
   void Expire(TimePoint now);
 
+  // All sessions, ascending by deployment, then by age.
+  [[nodiscard]] std::vector<SessionView> View(TimePoint now) const;
   // Open sessions of the deployment.
   [[nodiscard]] std::int32_t CountOf(const std::string& deployment) const;
   // Those of them that were opened on an epoch before `epoch`.
@@ -73,6 +79,11 @@ class SessionTable {
     Epoch epoch;
     WatchId watch;  // 0: none
     TimePoint unwatched_since;
+    // Its source asked for these two; they are not known of a session of an earlier coordinator.
+    std::optional<DispatchMode> mode = {};
+    std::optional<DeviceKind> source = {};
+    std::string peer = {};  // of its watch
+    TimePoint known_since = {};
   };
 
   [[nodiscard]] absl::Status CheckRoom() const;

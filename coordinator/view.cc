@@ -10,6 +10,7 @@ DeploymentView ViewOf(const DeploymentRecord& record, std::shared_ptr<const Plan
                       bool holds, const std::string& served_checkpoint) {
   DeploymentView view;
   view.spec = record.spec;
+  view.revision = record.revision;
   view.shape = record.facts.shape;
   view.layers = record.facts.layers;
   view.storage = record.facts.storage;
@@ -28,10 +29,17 @@ DeploymentView ViewOf(const DeploymentRecord& record, std::shared_ptr<const Plan
   return view;
 }
 
-std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record,
-                         const std::string& otherwise) {
-  const bool same = plan != nullptr && plan->manifest == record.facts.manifest.Hash();
-  return same ? record.spec.checkpoint : otherwise;
+RevisionState StateOf(const Revision& revision, const DeploymentView& deployment) {
+  if (revision.number == deployment.served_revision) return RevisionState::kServing;
+  if (!RefusalOf(revision, deployment).empty()) return RevisionState::kRefused;
+  if (revision.number == deployment.revision) return RevisionState::kPending;
+  return revision.served.value != 0 ? RevisionState::kFormer : RevisionState::kUnused;
+}
+
+std::string RefusalOf(const Revision& revision, const DeploymentView& deployment) {
+  // Only of the newest is it known what the workers that there are make of it.
+  const bool now = deployment.refused && revision.number == deployment.revision;
+  return now ? std::string(deployment.problem.message()) : revision.refusal;
 }
 
 std::string ComingText(const DeploymentView& view) {

@@ -4,6 +4,7 @@
 // parts agree with each other, and it does not change afterwards.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -12,8 +13,10 @@
 
 #include "absl/status/status.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/history/revisions.h"
 #include "coordinator/progress/progress_view.h"
+#include "coordinator/spec/deployment.h"
+#include "coordinator/spec/deployment_record.h"
 #include "core/base/clock.h"
 #include "core/capability.h"
 #include "core/control_messages.h"
@@ -71,6 +74,21 @@ enum class DeploymentState : std::uint8_t {
   // An operator has deleted it: it serves the sessions that it has until they close, and then waits
   // until its workers are free.
   kDeleting = 4,
+  // No epoch serves, and no workers, or none like those that there are, could serve its record.
+  kRefused = 5,
+};
+
+// The state of a revision.
+enum class RevisionState : std::uint8_t {
+  // It was applied last, and does not serve so far.
+  kPending = 0,
+  kServing = 1,
+  // No workers, or none like those that there are, could serve it.
+  kRefused = 2,
+  // It has served.
+  kFormer = 3,
+  // Another one was applied before it served.
+  kUnused = 4,
 };
 
 // The model of the plan that serves.
@@ -104,6 +122,14 @@ struct DeploymentView {
   std::optional<ServedModel> served = {};
   // `serving` serves and is of `spec`. False from an apply until the switch.
   bool current = false;
+  // The revision of `spec`; 0: it has none, as in a dry run.
+  std::uint64_t revision = 0;
+  // No workers, or none like those that there are, could serve it; `problem` says why.
+  bool refused = false;
+  // The revision of `serving`; 0: none, or not known.
+  std::uint64_t served_revision = 0;
+  // Those that are kept. Null while its first apply reads the checkpoint.
+  std::shared_ptr<const Revisions::List> revisions = nullptr;
   // Being prepared or committed; 0: none.
   Epoch pending;
   // How far each of its workers is.
@@ -129,11 +155,29 @@ struct DeploymentView {
 // model.
 DeploymentView ViewOf(const DeploymentRecord& record, std::shared_ptr<const PlanUpdate> serving,
                       bool holds, const std::string& served_checkpoint);
-// The record's checkpoint if it is that of the plan (null: none), else `otherwise`.
-std::string CheckpointOf(const Plan* plan, const DeploymentRecord& record,
-                         const std::string& otherwise);
+// `revision` is one of the deployment's.
+RevisionState StateOf(const Revision& revision, const DeploymentView& deployment);
+// Why it is refused; empty: it is not.
+std::string RefusalOf(const Revision& revision, const DeploymentView& deployment);
 // "model b is coming: ", or empty while the model that serves is that of the spec.
 std::string ComingText(const DeploymentView& view);
+
+// A session that is open.
+struct SessionView {
+  static constexpr std::size_t kNameDigits = 8;
+  // The first digits of its id. The whole id would allow a stranger to close the session.
+  std::string name;
+  std::string deployment;
+  Phase phase = Phase::kMixed;
+  // These two are not known of a session that was opened before the coordinator restarted.
+  std::optional<DispatchMode> mode = {};
+  std::optional<DeviceKind> source = {};
+  // The address from which its source watches the plan; empty: it does not now.
+  std::string peer;
+  Epoch opened;    // the epoch on which it was opened, or the first one that is known of it
+  Epoch epoch;     // the newest one that was sent to it
+  Duration age{};  // since it was opened, or since the coordinator knows it
+};
 
 // The answer to a request for another duty.
 struct DutyView {

@@ -1,12 +1,17 @@
 // Parses the command line of syctl. Pure; thread-safe.
 //
 //   syctl apply -f FILE [--dry-run] [--wait]
+//   syctl diff -f FILE
+//   syctl rollback deployment NAME [--to-revision N] [--wait]
 //   syctl delete deployment NAME [--now] [--wait]
 //   syctl cordon|uncordon worker ID
 //   syctl drain worker ID [--force] [--wait]
 //   syctl wait deployment NAME --for serving|deleted
 //   syctl wait worker ID --for live|drained
-//   syctl get deployments|models|workers|layers|plan [-w]
+//   syctl get deployments|models|workers [NAME] [-w]
+//   syctl get layers|plan|revisions|sessions [DEPLOYMENT] [-w]
+//   syctl get events [NAME] [-w]
+//   syctl top [WORKER] [-w]
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
@@ -29,19 +34,22 @@ inline constexpr char kDefaultTarget[] = "127.0.0.1:7700";
 // The first word of a command.
 enum class Verb {
   kApply,
+  kDiff,
+  kRollback,
   kDelete,
   kCordon,
   kUncordon,
   kDrain,
   kWait,
   kGet,
+  kTop,
   kDescribe,
   kExplain,
   kModelInspect,
   kVersion
 };
 // The objects that get and describe show.
-enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan };
+enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan, kRevisions, kSessions, kEvents };
 enum class OutputFormat { kTable, kJson };
 
 // A valid command. Fields that its verb does not use keep their defaults.
@@ -52,16 +60,17 @@ struct CommandLine {
   std::optional<OutputFormat> output;         // unset: table on a terminal, else JSON
   Duration timeout{};                         // for each call
   Duration wait_timeout{};                    // for wait and --wait as a whole
-  std::string file;                           // apply
+  std::string file;                           // apply, diff
   bool dry_run = false;                       // apply
   std::string name;                           // an object's, except layers
-  bool wait = false;                          // apply, delete, drain
+  bool wait = false;                          // apply, rollback, delete, drain
+  std::uint64_t to_revision = 0;              // rollback; 0: the one before that has served
   bool now = false;                           // delete
   bool force = false;                         // drain
-  bool watch = false;                         // get
+  bool watch = false;                         // get, top
   Condition condition = Condition::kServing;  // wait
   std::uint32_t layer = 0;                    // describe layer, explain
-  std::string deployment;                     // layers, plan, explain; may be empty if only one
+  std::string deployment;                     // of a plan or a revision; may be empty if only one
   v1::Phase phase = v1::PHASE_UNSPECIFIED;    // explain
   std::string edge_source;                    // explain; empty: all edges of the plan
   std::string edge_worker;                    // explain; set together with edge_source

@@ -1,238 +1,29 @@
 #include "ctl/commands.h"
 
-#include <algorithm>
-#include <chrono>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "ctl/apply.h"
 #include "ctl/describe.h"
+#include "ctl/diff.h"
+#include "ctl/errors.h"
 #include "ctl/explain.h"
+#include "ctl/get.h"
 #include "ctl/inspection.h"
 #include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/lifecycle.h"
 #include "ctl/run.h"
 #include "ctl/tables.h"
-#include "ctl/waiting.h"
-#include "report/plan_summary.h"
-#include "report/text_table.h"
-#include "services/config/config_file.h"
-#include "services/convert/enum_words.h"
-#include "services/convert/plan.h"
-#include "services/grpc/grpc_status.h"
+#include "ctl/top.h"
 #include "services/grpc/version.h"
 
 namespace switchyard::ctl {
 namespace {
-
-// Lists the known names, because a wrong name is mostly a typo.
-absl::Status NoSuch(const std::string& kind, const std::string& name,
-                    const std::vector<std::string>& known) {
-  const std::string available =
-      known.empty() ? "there are none" : absl::StrCat("known: ", absl::StrJoin(known, ", "));
-  return MakeError(absl::StatusCode::kNotFound, Reason::kBadRequest,
-                   absl::StrCat("unknown ", kind, " ", name, "; ", available), {{kind, name}});
-}
-
-// The effect of applying `after` to the deployment in its state before.
-std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
-                       const v1::Deployment& after, bool dry_run) {
-  if (!before.ok()) return dry_run ? "would be created" : "created";
-  // Compares specifications, not states: a state may change at any time without an apply.
-  const auto specified = [](const v1::Deployment& deployment) {
-    return std::pair(deployment.spec().SerializeAsString(),
-                     deployment.coordinator_defaults().SerializeAsString());
-  };
-  // The coordinator's defaults count: the same file may mean another deployment after they changed.
-  const bool same = specified(before->deployment()) == specified(after);
-  if (same) return dry_run ? "would not change" : "unchanged";
-  return dry_run ? "would be changed" : "changed";
-}
-
-// The reasons in `config` that concern the wire dtype.
-std::string WhyText(const DispatchConfig& config) {
-  std::vector<absl::string_view> steps;
-  for (const std::string& line : config.trail) {
-    absl::string_view step = line;
-    // The other lines of the trail are about modes and bytes, which the table shows.
-    if (absl::ConsumePrefix(&step, "wire dtype ")) steps.push_back(step);
-  }
-  return absl::StrJoin(steps, "; then ");
-}
-
-// The result of planning for the available workers: the configs, the reason why there are none, and
-// the workers that would be left out.
-absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response,
-                                     std::size_t width) {
-  const v1::Deployment& checked = response.deployment();
-  Decoder at("ApplyDeploymentResponse");
-  std::vector<DispatchConfig> configs;
-  at.Each("configs", response.configs(), &configs,
-          [&at](const v1::DispatchConfig& in, DispatchConfig* out) { Decode(at, in, out); });
-  if (!at.ok()) return at.status();
-  TextTable table({"LAYERS", "PHASE", "EDGE", "MODE", "WIRE", "SCHEME", "WHY"});
-  for (const ConfigRow& row : SummarizeConfigs(configs)) {
-    table.Add({row.layers, std::string(PhaseName(row.config.phase)), EdgeText(row.config.edge),
-               std::string(DispatchModeName(row.config.mode)),
-               std::string(WireFormatName(row.config.format())),
-               QuantSchemeInfoOf(row.config.scheme).name, WhyText(row.config)});
-  }
-  std::vector<std::string> lines;
-  if (checked.has_problem()) lines.push_back(checked.problem().message());
-  for (const std::string& line : checked.left_out()) {
-    lines.push_back(absl::StrCat("would be left out: ", line));
-  }
-  for (const v1::DispatchWarning& warning : response.warnings()) {
-    lines.push_back(absl::StrCat("warning: ", warning.text()));
-  }
-  return absl::StrCat("\n", checked.spec().name(), ": ", checked.activity(), "\n",
-                      Bullets(lines, "  ", width),
-                      table.rows() > 0 ? table.Print("  ", width) : "");
-}
-
-// Waits, for as long as is left until `end`, until the deployment serves as it was applied, and
-// replaces what is known of it.
-absl::Status WaitForApplied(const Run& run, TimePoint end, v1::Deployment* deployment) {
-  Waiting waiting = run.waiting();
-  waiting.timeout = std::max(Duration{}, end - std::chrono::steady_clock::now());
-  const std::string name = deployment->spec().name();
-  const absl::Status status = WaitForDeployment(waiting, name, Condition::kServing);
-  const auto now = run.coordinator.Deployment(name);
-  if (now.ok()) *deployment = now->deployment();
-  return status;
-}
-
-absl::Status Apply(const Run& run, std::string* out) {
-  SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
-  // A dry run creates nothing, so there is no state to show.
-  TextTable table(run.line.dry_run
-                      ? std::vector<std::string>{"NAME", "RESULT"}
-                      : std::vector<std::string>{"NAME", "RESULT", "STATE", "ACTIVITY"});
-  std::string findings;
-  Json list = Json::array();
-  // Stop at the first deployment that is refused; those before it stay applied and are listed.
-  absl::Status status;
-  const TimePoint end = std::chrono::steady_clock::now() + run.line.wait_timeout;
-  for (const v1::DeploymentSpec& spec : specs) {
-    // Asked before applying; afterwards the response no longer shows whether anything changed.
-    const absl::StatusOr<v1::GetDeploymentResponse> before =
-        run.coordinator.Deployment(spec.name());
-    absl::StatusOr<v1::ApplyDeploymentResponse> applied =
-        run.coordinator.Apply(spec, run.line.dry_run);
-    if (!applied.ok()) {
-      status.Update(
-          Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file));
-      break;
-    }
-    v1::Deployment& after = *applied->mutable_deployment();
-    const std::string result = ResultWord(before, after, run.line.dry_run);
-    if (run.line.wait && RefusalOf(after).ok()) {
-      status.Update(Annotate(WaitForApplied(run, end, &after), run.line.file));
-    }
-    table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
-    list.push_back({{"result", result}, {"deployment", ToJson(after)}});
-    // The first refusal decides the exit code; the table shows all.
-    status.Update(Annotate(RefusalOf(after), run.line.file));
-    // Printed here as well, because an operator may not have access to the coordinator's log.
-    for (const v1::DispatchWarning& warning : applied->warnings()) {
-      if (!run.line.dry_run) {
-        absl::StrAppend(&findings, "warning: ", after.spec().name(), ": ", warning.text(), "\n");
-      }
-    }
-    list.back()["warnings"] = ToJson(*applied)["warnings"];
-    if (!run.line.dry_run) continue;
-    SY_ASSIGN_OR_RETURN(const std::string found, Findings(*applied, run.screen.width));
-    findings += found;
-    list.back()["configs"] = ToJson(*applied)["configs"];
-  }
-  if (run.json()) {
-    if (!list.empty()) *out += Print({{"applied", list}});
-  } else if (table.rows() > 0) {
-    *out += table.Print("", run.screen.width) + findings;
-  }
-  return status;
-}
-
-// Groups configs by layer, so that a script need not join placements and configs:
-// {"deployment", "epoch", "layers": [{"layer", "experts", "configs"}]}
-Json LayersJson(const v1::Plan& plan) {
-  Json layers = Json::array();
-  for (const v1::LayerPlacement& placement : plan.layers()) {
-    Json layer = ToJson(placement);
-    layer["configs"] = Json::array();
-    for (const v1::DispatchConfig& config : plan.configs()) {
-      if (config.layer() == placement.layer()) layer["configs"].push_back(ToJson(config));
-    }
-    layers.push_back(std::move(layer));
-  }
-  return {{"deployment", plan.deployment()}, {"epoch", plan.epoch()}, {"layers", layers}};
-}
-
-absl::Status GetOfPlan(const Run& run, std::string* out) {
-  SY_ASSIGN_OR_RETURN(const v1::GetPlanResponse proto, run.coordinator.Plan(run.line.deployment));
-  if (run.json()) {
-    *out += Print(run.line.kind == Kind::kLayers ? LayersJson(proto.plan()) : ToJson(proto));
-    return absl::OkStatus();
-  }
-  SY_ASSIGN_OR_RETURN(const HashedPlan plan, FromProto(proto));
-  *out += run.line.kind == Kind::kLayers ? LayersTable(plan.plan) : PlanText(plan.plan, plan.hash);
-  return absl::OkStatus();
-}
-
-absl::Status GetOnce(const Run& run, std::string* out) {
-  switch (run.line.kind) {
-    case Kind::kDeployments: {
-      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Deployments());
-      *out += run.Show(
-          list, [&](const auto& message) { return DeploymentsTable(message, run.screen.width); });
-      return absl::OkStatus();
-    }
-    case Kind::kModels: {
-      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Models());
-      *out += run.Show(list, ModelsTable);
-      return absl::OkStatus();
-    }
-    case Kind::kWorkers: {
-      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Workers());
-      *out += run.Show(list, WorkersTable);
-      return absl::OkStatus();
-    }
-    default:
-      return GetOfPlan(run, out);
-  }
-}
-
-// Whenever the list looks different. Compared as tables: JSON has numbers that change all the time.
-absl::Status Watch(const Run& run) {
-  const Screen as_table{OutputFormat::kTable, run.screen.width};
-  std::string shown;
-  for (;;) {
-    std::string table;
-    std::string text;
-    absl::Status status = GetOnce({run.line, run.coordinator, as_table}, &table);
-    if (status.ok() && table != shown) status = GetOnce(run, &text);
-    // The coordinator may be restarting, and the watch goes on then.
-    if (!status.ok() && ReasonOf(status) != Reason::kCoordinatorLost) return status;
-    if (!status.ok() && run.screen.viewer.tell)
-      run.screen.viewer.tell(std::string(status.message()));
-    if (status.ok() && table != shown) {
-      const bool apart = !shown.empty() && !run.json();
-      if (!run.screen.viewer.live(apart ? absl::StrCat("\n", text) : text)) return absl::OkStatus();
-      shown = std::move(table);
-    }
-    Pause();
-  }
-}
-
-absl::Status Get(const Run& run, std::string* out) {
-  return run.line.watch && run.screen.viewer.live ? Watch(run) : GetOnce(run, out);
-}
 
 absl::Status DescribeDeployment(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Deployment(run.line.name));
@@ -377,11 +168,16 @@ absl::Status Version(const Run& run, std::string* out) {
 }  // namespace
 
 absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
-                        const Screen& screen, std::string* out) {
+                        const Screen& screen, SyctlResult* result) {
   const Run run{line, coordinator, screen};
+  std::string* out = &result->out;
   switch (line.verb) {
     case Verb::kApply:
       return Apply(run, out);
+    case Verb::kDiff:
+      return Diff(run, result);
+    case Verb::kRollback:
+      return Rollback(run, out);
     case Verb::kDelete:
       return DeleteDeployment(run, out);
     case Verb::kCordon:
@@ -392,6 +188,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return WaitForObject(run, out);
     case Verb::kGet:
       return Get(run, out);
+    case Verb::kTop:
+      return Top(run, out);
     case Verb::kDescribe:
       return Describe(run, out);
     case Verb::kExplain:

@@ -19,11 +19,12 @@ struct Screen {
   Viewer viewer = {};
 };
 
-// Runs one command and appends its output to `out`, even if it returns an error: deployments of a
-// file that were applied before one was refused stay applied, and `out` lists them. Errors: those
-// of CoordinatorClient, of ReadDeployments, of Inspect and CheckServable (ctl/inspection.h);
-// kNotFound (BAD_REQUEST) for an unknown worker or model, with the known names.
+// Runs one command and appends its output to `result->out`, even if it returns an error:
+// deployments of a file that were applied before one was refused stay applied, and it lists them.
+// Sets `result->exit_code` where a success has several. Errors: those of CoordinatorClient, of
+// ReadDeployments, of Inspect and CheckServable (ctl/inspection.h); kNotFound (BAD_REQUEST) for an
+// unknown worker or model, with the known names.
 absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
-                        const Screen& screen, std::string* out);
+                        const Screen& screen, SyctlResult* result);
 
 }  // namespace switchyard::ctl

@@ -39,6 +39,21 @@ absl::StatusOr<v1::ApplyDeploymentResponse> CoordinatorClient::Apply(const v1::D
   return Call(&Stub::ApplyDeployment, request);
 }
 
+absl::StatusOr<v1::RollbackDeploymentResponse> CoordinatorClient::Rollback(
+    const std::string& name, std::uint64_t to_revision) {
+  v1::RollbackDeploymentRequest request;
+  request.set_name(name);
+  request.set_to_revision(to_revision);
+  return Call(&Stub::RollbackDeployment, request);
+}
+
+absl::StatusOr<v1::ListRevisionsResponse> CoordinatorClient::Revisions(
+    const std::string& deployment) {
+  v1::ListRevisionsRequest request;
+  request.set_deployment(deployment);
+  return Call(&Stub::ListRevisions, request);
+}
+
 absl::StatusOr<v1::DeleteDeploymentResponse> CoordinatorClient::Delete(const std::string& name,
                                                                        bool now) {
   v1::DeleteDeploymentRequest request;
@@ -83,6 +98,16 @@ absl::StatusOr<v1::ListModelsResponse> CoordinatorClient::Models() {
 
 absl::StatusOr<v1::ListWorkersResponse> CoordinatorClient::Workers() {
   return Call(&Stub::ListWorkers, v1::ListWorkersRequest());
+}
+
+absl::StatusOr<v1::ListEventsResponse> CoordinatorClient::Events(std::uint64_t after) {
+  v1::ListEventsRequest request;
+  request.set_after(after);
+  return Call(&Stub::ListEvents, request);
+}
+
+absl::StatusOr<v1::ListSessionsResponse> CoordinatorClient::Sessions() {
+  return Call(&Stub::ListSessions, v1::ListSessionsRequest());
 }
 
 absl::StatusOr<v1::GetPlanResponse> CoordinatorClient::Plan(const std::string& deployment) {

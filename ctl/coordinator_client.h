@@ -4,6 +4,7 @@
 // it cannot be reached or does not answer in time. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -25,6 +26,9 @@ class CoordinatorClient {
   // The arguments are those of the request messages in coordinator.proto. Each function makes one
   // blocking call.
   absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run);
+  absl::StatusOr<v1::RollbackDeploymentResponse> Rollback(const std::string& name,
+                                                          std::uint64_t to_revision);
+  absl::StatusOr<v1::ListRevisionsResponse> Revisions(const std::string& deployment);
   absl::StatusOr<v1::DeleteDeploymentResponse> Delete(const std::string& name, bool now);
   absl::StatusOr<v1::CordonWorkerResponse> Cordon(const std::string& worker);
   absl::StatusOr<v1::DrainWorkerResponse> Drain(const std::string& worker, bool force);
@@ -33,6 +37,8 @@ class CoordinatorClient {
   absl::StatusOr<v1::ListDeploymentsResponse> Deployments();
   absl::StatusOr<v1::ListModelsResponse> Models();
   absl::StatusOr<v1::ListWorkersResponse> Workers();
+  absl::StatusOr<v1::ListEventsResponse> Events(std::uint64_t after);
+  absl::StatusOr<v1::ListSessionsResponse> Sessions();
   absl::StatusOr<v1::GetPlanResponse> Plan(const std::string& deployment);
   absl::StatusOr<v1::ExplainLayerResponse> Explain(const v1::ExplainLayerRequest& request);
   absl::StatusOr<v1::GetVersionResponse> Version();

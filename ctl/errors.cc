@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "core/base/error.h"
 
@@ -33,6 +34,14 @@ std::string NextStep(const absl::Status& status) {
     default:
       return "";
   }
+}
+
+absl::Status NoSuch(const std::string& kind, const std::string& name,
+                    const std::vector<std::string>& known) {
+  const std::string available =
+      known.empty() ? "there are none" : absl::StrCat("known: ", absl::StrJoin(known, ", "));
+  return MakeError(absl::StatusCode::kNotFound, Reason::kBadRequest,
+                   absl::StrCat("unknown ", kind, " ", name, "; ", available), {{kind, name}});
 }
 
 std::string ErrorText(const absl::Status& status) {

@@ -3,6 +3,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/time.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/duration.pb.h"
 
@@ -101,6 +102,11 @@ std::string DurationText(Duration time) {
   return absl::StrCat(seconds, ".", fraction, "s");
 }
 
+std::string TimeText(const google::protobuf::Timestamp& time) {
+  const absl::Time at = absl::FromUnixSeconds(time.seconds()) + absl::Nanoseconds(time.nanos());
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", at, absl::UTCTimeZone());
+}
+
 Json ToJson(const absl::Status& status) {
   return {{"code", absl::StatusCodeToString(status.code())},
           {"reason", std::string(ReasonName(ReasonOf(status)))},
@@ -109,9 +115,12 @@ Json ToJson(const absl::Status& status) {
 }
 
 Json ToJson(const Message& message) {
-  // These two types have a text form of their own in our files and errors.
+  // These three types have a text form of their own in our files and errors.
   if (const auto* time = dynamic_cast<const google::protobuf::Duration*>(&message)) {
     return DurationText(Duration(time->seconds() * kNanosPerSecond + time->nanos()));
+  }
+  if (const auto* time = dynamic_cast<const google::protobuf::Timestamp*>(&message)) {
+    return TimeText(*time);
   }
   if (const auto* status = dynamic_cast<const v1::Status*>(&message)) {
     return ToJson(StatusFromProto(*status));

@@ -1,6 +1,6 @@
 // Converts messages to JSON for programs. Keys are those of the .proto files, enum values and
-// durations are written as in configuration files ("low_latency", "20s"), digests are hex, and
-// 64-bit numbers are numbers (protobuf's own JSON makes them strings).
+// durations are written as in configuration files ("low_latency", "20s"), times as in RFC 3339 and
+// UTC, digests are hex, and 64-bit numbers are numbers (protobuf's own JSON makes them strings).
 //
 // Every list, number, text and flag is present, even if it is empty or zero, so that scripts need
 // no defaults. Messages and enums that are not set are omitted. Pure; thread-safe.
@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
+#include "google/protobuf/timestamp.pb.h"
 #include "nlohmann/json.hpp"
 
 #include "core/base/clock.h"
@@ -28,5 +29,7 @@ std::string Print(const Json& json);
 
 // The exact number of seconds without trailing zeros: "20s", "1.5s", "0.0003s".
 std::string DurationText(Duration time);
+// "2026-11-26T07:00:00.123Z".
+std::string TimeText(const google::protobuf::Timestamp& time);
 
 }  // namespace switchyard::ctl

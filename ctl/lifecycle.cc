@@ -28,6 +28,27 @@ absl::string_view ConditionWord(Condition condition) {
 
 }  // namespace
 
+absl::Status Rollback(const Run& run, std::string* out) {
+  const std::string& name = run.line.name;
+  // Asked before, because the response does not show whether anything changed.
+  SY_ASSIGN_OR_RETURN(const v1::GetDeploymentResponse before, run.coordinator.Deployment(name));
+  SY_ASSIGN_OR_RETURN(const v1::RollbackDeploymentResponse response,
+                      run.coordinator.Rollback(name, run.line.to_revision));
+  const v1::Deployment& after = response.deployment();
+  if (run.line.wait && RefusalOf(after).ok()) {
+    SY_RETURN_IF_ERROR(WaitForDeployment(run.waiting(), name, Condition::kServing));
+  }
+  *out += run.Show(response, [&](const v1::RollbackDeploymentResponse& /*message*/) {
+    if (after.revision() == before.deployment().revision()) {
+      return absl::StrCat("deployment ", name, " is unchanged: revision ", after.revision(),
+                          " is the same\n");
+    }
+    return absl::StrCat("deployment ", name, " is rolled back as revision ", after.revision(),
+                        run.line.wait ? ", which serves" : "", "\n");
+  });
+  return RefusalOf(after);
+}
+
 absl::Status DeleteDeployment(const Run& run, std::string* out) {
   const std::string& name = run.line.name;
   SY_ASSIGN_OR_RETURN(const v1::DeleteDeploymentResponse response,

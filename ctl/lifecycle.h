@@ -1,4 +1,5 @@
-// The verbs that change what there is, besides apply: delete, cordon, uncordon and drain; and wait.
+// The verbs that change what there is, besides apply: rollback, delete, cordon, uncordon and drain;
+// and wait.
 //
 // Each appends to `out` what it did. Errors: those of CoordinatorClient and of ctl/waiting.h.
 #pragma once
@@ -11,6 +12,7 @@
 
 namespace switchyard::ctl {
 
+absl::Status Rollback(const Run& run, std::string* out);
 absl::Status DeleteDeployment(const Run& run, std::string* out);
 // Cordon, uncordon or drain.
 absl::Status SetDuty(const Run& run, std::string* out);

@@ -9,6 +9,7 @@ namespace switchyard::ctl {
 namespace {
 
 constexpr int kExitFailed = 1;
+constexpr int kExitNotCompared = 2;  // diff, whose 1 stands for differences
 
 }  // namespace
 
@@ -24,9 +25,9 @@ SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& term
   const Screen screen{parsed.line->output.value_or(natural), terminal.width, viewer};
   CoordinatorClient coordinator(parsed.line->target, parsed.line->timeout);
   SyctlResult result;
-  const absl::Status status = RunCommand(*parsed.line, coordinator, screen, &result.out);
+  const absl::Status status = RunCommand(*parsed.line, coordinator, screen, &result);
   if (status.ok()) return result;
-  result.exit_code = kExitFailed;
+  result.exit_code = parsed.line->verb == Verb::kDiff ? kExitNotCompared : kExitFailed;
   result.err = ErrorText(status);
   // On stdout as well, so that a program that reads the pipe sees the reason.
   if (screen.format == OutputFormat::kJson) result.out += Print(ErrorObject(status));

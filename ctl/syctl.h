@@ -26,7 +26,9 @@ struct Viewer {
 
 // The result of a run.
 struct SyctlResult {
-  int exit_code = 0;  // 0 success, 1 refused or failed, 2 usage error
+  // 0 success, 1 refused or failed, 2 usage error. Of diff: 0 no difference, 1 differences, 2
+  // error.
+  int exit_code = 0;
   std::string out;
   std::string err;
 };

@@ -77,7 +77,11 @@ struct CoordinatorOptions {
 
   // Bounds on what clients can make the coordinator hold.
   std::size_t max_streams = 1024;
+  // Refused ones are not among them. As many of those are kept, and the oldest go first.
   std::size_t max_deployments = 64;
+  // Each deployment keeps its newest ones, and besides the one that serves.
+  std::size_t revisions_kept = 10;
+  std::size_t journal_entries = 1024;
   std::size_t max_sessions = 4096;  // and as many watches
 
   // Stored with each deployment when it is applied.

@@ -24,7 +24,31 @@ absl::Status MemoryStore::Apply(const PutDeployment& put) {
   it->second.deployment = put.deployment;
   it->second.record = put.record;
   if (added) it->second.high_water = deleted_high_water_;
+  std::vector<StoredRevision>& revisions = it->second.revisions;
+  std::erase_if(revisions, [&put](const StoredRevision& one) {
+    const bool replaced = put.revision && one.number == put.revision->number;
+    return replaced || std::count(put.forget.begin(), put.forget.end(), one.number) > 0;
+  });
+  if (put.revision) {
+    const Sha256Digest checkpoint = Sha256(put.revision->checkpoint);
+    checkpoints_[checkpoint] = put.revision->checkpoint;
+    revisions.push_back({put.revision->number, {}, put.revision->revision, checkpoint});
+    std::sort(revisions.begin(), revisions.end(),
+              [](const auto& a, const auto& b) { return a.number < b.number; });
+  }
+  DropUnusedCheckpoints();
   return absl::OkStatus();
+}
+
+void MemoryStore::DropUnusedCheckpoints() {
+  std::erase_if(checkpoints_, [this](const auto& entry) {
+    return std::none_of(deployments_.begin(), deployments_.end(), [&](const auto& one) {
+      const auto& revisions = one.second.revisions;
+      return std::any_of(revisions.begin(), revisions.end(), [&](const StoredRevision& each) {
+        return each.checkpoint == entry.first;
+      });
+    });
+  });
 }
 
 absl::Status MemoryStore::Apply(const ReserveEpoch& reserve) {
@@ -63,6 +87,9 @@ absl::Status MemoryStore::Apply(const MarkServing& mark) {
     return StoreConflict(mark.deployment,
                          absl::StrFormat("epoch %d has no plan", mark.epoch.value));
   }
+  for (StoredRevision& one : stored->revisions) {
+    if (one.number == mark.revision) one.served = mark.epoch;
+  }
   // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
   if (stored->serving == mark.epoch) return absl::OkStatus();
   // Sources may still hold the plan that served before; older ones cannot be in use.
@@ -78,6 +105,7 @@ absl::Status MemoryStore::Apply(const DeleteDeployment& gone) {
   if (it == deployments_.end()) return absl::OkStatus();
   deleted_high_water_ = std::max(deleted_high_water_, it->second.high_water);
   deployments_.erase(it);
+  DropUnusedCheckpoints();
   return absl::OkStatus();
 }
 
@@ -93,6 +121,7 @@ absl::Status MemoryStore::Apply(const PutWorkerDuty& put) {
 absl::StatusOr<StoredState> MemoryStore::Load() {
   StoredState state;
   for (const auto& [name, stored] : deployments_) state.deployments.push_back(stored);
+  state.checkpoints = checkpoints_;
   state.deleted_high_water = deleted_high_water_;
   state.duties = duties_;
   return state;

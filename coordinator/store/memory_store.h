@@ -24,9 +24,11 @@ class MemoryStore final : public StateStore {
   absl::Status Apply(const DeleteDeployment& gone);
   absl::Status Apply(const PutWorkerDuty& put);
   absl::StatusOr<StoredDeployment*> Find(const std::string& deployment);
+  void DropUnusedCheckpoints();
 
   // By name, as Load returns them.
   std::map<std::string, StoredDeployment> deployments_;
+  std::map<Sha256Digest, std::string> checkpoints_;
   Epoch deleted_high_water_;
   WorkerDuties duties_;
 };

@@ -14,9 +14,10 @@ namespace {
 using Query = SqliteDatabase::Query;
 
 // The layout of the tables. Records and plans carry formats of their own. Format 1 has neither
-// `deleted` nor `workers`: a file of it gets them when it is opened. The number then keeps an older
-// version away, which would use numbers of deleted deployments again.
-constexpr std::uint64_t kFormat = 2;
+// `deleted` nor `workers`, format 2 neither `revisions` nor `checkpoints`: a file of these gets
+// them when it is opened. The number then keeps an older version away, which would use numbers of
+// deleted deployments again, and would write records without their revisions.
+constexpr std::uint64_t kFormat = 3;
 
 // The numbers that conditions compare are columns of their own; records and plans are opaque, so
 // that their formats can change without a migration. WITHOUT ROWID: rows are found by name only.
@@ -33,6 +34,18 @@ CREATE TABLE IF NOT EXISTS plans (
   hash BLOB NOT NULL CHECK (length(hash) = 32),
   plan BLOB NOT NULL,
   PRIMARY KEY (deployment, epoch)
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS checkpoints (
+  hash BLOB PRIMARY KEY CHECK (length(hash) = 32),
+  checkpoint BLOB NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS revisions (
+  deployment TEXT NOT NULL REFERENCES deployments(name),
+  number INTEGER NOT NULL,
+  served INTEGER NOT NULL DEFAULT 0,
+  revision BLOB NOT NULL,
+  checkpoint BLOB NOT NULL REFERENCES checkpoints(hash),
+  PRIMARY KEY (deployment, number)
 ) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS deleted (
   only INTEGER PRIMARY KEY CHECK (only = 1),
@@ -85,14 +98,43 @@ absl::StatusOr<std::uint64_t> CountPlansFrom(const SqliteDatabase& db, const std
   return count;
 }
 
-absl::Status Apply(const SqliteDatabase& db, const PutDeployment& put) {
+absl::Status DropUnusedCheckpoints(const SqliteDatabase& db) {
+  return db.Exec("DELETE FROM checkpoints WHERE hash NOT IN (SELECT checkpoint FROM revisions)");
+}
+
+absl::Status Add(const SqliteDatabase& db, const std::string& deployment,
+                 const NewRevision& revision) {
+  const Sha256Digest hash = Sha256(revision.checkpoint);
+  SY_RETURN_IF_ERROR(Query(db, "INSERT OR IGNORE INTO checkpoints (hash, checkpoint) VALUES (?, ?)")
+                         .Blob(hash.bytes.data(), hash.bytes.size())
+                         .Blob(revision.checkpoint.data(), revision.checkpoint.size())
+                         .Run());
   return Query(db,
-               "INSERT INTO deployments (name, record, high_water) "
-               "VALUES (?, ?, coalesce((SELECT high_water FROM deleted), 0)) "
-               "ON CONFLICT (name) DO UPDATE SET record = excluded.record")
-      .Text(put.deployment)
-      .Blob(put.record.data(), put.record.size())
+               "INSERT OR REPLACE INTO revisions (deployment, number, revision, checkpoint) "
+               "VALUES (?, ?, ?, ?)")
+      .Text(deployment)
+      .Number(revision.number)
+      .Blob(revision.revision.data(), revision.revision.size())
+      .Blob(hash.bytes.data(), hash.bytes.size())
       .Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const PutDeployment& put) {
+  SY_RETURN_IF_ERROR(Query(db,
+                           "INSERT INTO deployments (name, record, high_water) "
+                           "VALUES (?, ?, coalesce((SELECT high_water FROM deleted), 0)) "
+                           "ON CONFLICT (name) DO UPDATE SET record = excluded.record")
+                         .Text(put.deployment)
+                         .Blob(put.record.data(), put.record.size())
+                         .Run());
+  for (const std::uint64_t number : put.forget) {
+    SY_RETURN_IF_ERROR(Query(db, "DELETE FROM revisions WHERE deployment = ? AND number = ?")
+                           .Text(put.deployment)
+                           .Number(number)
+                           .Run());
+  }
+  if (put.revision) SY_RETURN_IF_ERROR(Add(db, put.deployment, *put.revision));
+  return DropUnusedCheckpoints(db);
 }
 
 absl::Status Apply(const SqliteDatabase& db, const ReserveEpoch& reserve) {
@@ -138,6 +180,12 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
     return StoreConflict(mark.deployment,
                          absl::StrFormat("epoch %d has no plan", mark.epoch.value));
   }
+  SY_RETURN_IF_ERROR(
+      Query(db, "UPDATE revisions SET served = ? WHERE deployment = ? AND number = ?")
+          .Number(mark.epoch.value)
+          .Text(mark.deployment)
+          .Number(mark.revision)
+          .Run());
   // A repeated mark must not drop the plan that served before: `serving` is this epoch already.
   if (numbers.serving == mark.epoch.value) return absl::OkStatus();
   SY_RETURN_IF_ERROR(
@@ -162,6 +210,9 @@ absl::Status Apply(const SqliteDatabase& db, const DeleteDeployment& gone) {
           .Run());
   SY_RETURN_IF_ERROR(
       Query(db, "DELETE FROM plans WHERE deployment = ?").Text(gone.deployment).Run());
+  SY_RETURN_IF_ERROR(
+      Query(db, "DELETE FROM revisions WHERE deployment = ?").Text(gone.deployment).Run());
+  SY_RETURN_IF_ERROR(DropUnusedCheckpoints(db));
   return Query(db, "DELETE FROM deployments WHERE name = ?").Text(gone.deployment).Run();
 }
 
@@ -177,23 +228,52 @@ absl::Status Apply(const SqliteDatabase& db, const PutWorkerDuty& put) {
       .Run();
 }
 
+// False for bytes of another length. The CHECK holds for what this program wrote; a file can be
+// edited.
+bool ReadDigest(const std::string& bytes, Sha256Digest* digest) {
+  if (bytes.size() != digest->bytes.size()) return false;
+  std::copy(bytes.begin(), bytes.end(), digest->bytes.begin());
+  return true;
+}
+
 // Ascending by epoch, as StoredDeployment promises; recovery distinguishes the plans by their
 // numbers.
 absl::Status LoadPlans(const SqliteDatabase& db, StoredDeployment& stored) {
-  bool bad_hash = false;
+  bool good = true;
   SY_RETURN_IF_ERROR(
       Query(db, "SELECT epoch, hash, plan FROM plans WHERE deployment = ? ORDER BY epoch")
           .Text(stored.deployment)
           .Run([&](const Query& row) {
             StoredPlan plan{Epoch{row.Number(0)}, {}, row.Bytes(2)};
-            // The CHECK holds for what this program wrote; a file can be edited.
-            const std::string hash = row.Bytes(1);
-            bad_hash = bad_hash || hash.size() != plan.hash.bytes.size();
-            if (!bad_hash) std::copy(hash.begin(), hash.end(), plan.hash.bytes.begin());
+            good = ReadDigest(row.Bytes(1), &plan.hash) && good;
             stored.plans.push_back(std::move(plan));
           }));
-  if (!bad_hash) return absl::OkStatus();
+  if (good) return absl::OkStatus();
   return db.Failure("it is damaged (the hash of a plan); restore it from a copy");
+}
+
+absl::Status LoadRevisions(const SqliteDatabase& db, StoredDeployment& stored) {
+  bool good = true;
+  SY_RETURN_IF_ERROR(
+      Query(db,
+            "SELECT number, served, revision, checkpoint FROM revisions "
+            "WHERE deployment = ? ORDER BY number")
+          .Text(stored.deployment)
+          .Run([&](const Query& row) {
+            StoredRevision one{row.Number(0), Epoch{row.Number(1)}, row.Bytes(2), {}};
+            good = ReadDigest(row.Bytes(3), &one.checkpoint) && good;
+            stored.revisions.push_back(std::move(one));
+          }));
+  if (good) return absl::OkStatus();
+  return db.Failure("it is damaged (the hash of a checkpoint); restore it from a copy");
+}
+
+absl::Status LoadCheckpoints(const SqliteDatabase& db, StoredState& state) {
+  return Query(db, "SELECT hash, checkpoint FROM checkpoints").Run([&](const Query& row) {
+    // One that no revision refers to is not read.
+    Sha256Digest hash;
+    if (ReadDigest(row.Bytes(0), &hash)) state.checkpoints[hash] = row.Bytes(1);
+  });
 }
 
 absl::Status LoadDuties(const SqliteDatabase& db, WorkerDuties& duties) {
@@ -247,7 +327,11 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
                 {row.Bytes(0), row.Bytes(1), Epoch{row.Number(2)}, Epoch{row.Number(3)}, {}});
           }));
   // A second query and not a join, which would repeat the record, with its manifest, for each plan.
-  for (StoredDeployment& stored : all) SY_RETURN_IF_ERROR(LoadPlans(*database_, stored));
+  for (StoredDeployment& stored : all) {
+    SY_RETURN_IF_ERROR(LoadPlans(*database_, stored));
+    SY_RETURN_IF_ERROR(LoadRevisions(*database_, stored));
+  }
+  SY_RETURN_IF_ERROR(LoadCheckpoints(*database_, state));
   SY_RETURN_IF_ERROR(Query(*database_, "SELECT high_water FROM deleted").Run([&](const Query& row) {
     state.deleted_high_water = Epoch{row.Number(0)};
   }));

@@ -46,6 +46,8 @@ struct Options {
   std::string placement = DriverOptions().placement;
   std::int64_t stuck_batch_s =
       std::chrono::duration_cast<std::chrono::seconds>(CoordinatorOptions().stuck_batch).count();
+  std::size_t max_deployments = CoordinatorOptions().max_deployments;
+  std::size_t revisions_kept = CoordinatorOptions().revisions_kept;
   std::string log_level = "info";
 };
 
@@ -166,6 +168,8 @@ absl::Status Run(const Options& options, SignalWait& signals) {
   DriverOptions driver_options;
   driver_options.placement = options.placement;
   driver_options.coordinator.stuck_batch = std::chrono::seconds(options.stuck_batch_s);
+  driver_options.coordinator.max_deployments = options.max_deployments;
+  driver_options.coordinator.revisions_kept = options.revisions_kept;
   WorkerDialer dialer(kDial);  // outlives the driver, which dials
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
                       DefaultsOf(options.dispatch, once, *logger));
@@ -236,6 +240,14 @@ int Main(int argc, char** argv) {
          "do without that worker")
       ->capture_default_str()
       ->check(CLI::Range(1, 86'400));
+  app.add_option("--max-deployments", options.max_deployments,
+                 "Most deployments at a time; refused ones do not count")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 4096));
+  app.add_option("--revisions-kept", options.revisions_kept,
+                 "Revisions kept of each deployment, besides the one that serves")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100));
   app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
       ->capture_default_str();
   // Option names are checked before parsing: CLI11 would accept misspelled dtype options as unknown

@@ -15,7 +15,7 @@ namespace switchyard {
 template <>
 struct WireEnum<DeploymentState> {
   using Proto = v1::DeploymentState;
-  static constexpr DeploymentState kLast = DeploymentState::kDeleting;
+  static constexpr DeploymentState kLast = DeploymentState::kRefused;
   static constexpr int kProtoMax = v1::DeploymentState_MAX;
 };
 template <>
@@ -154,6 +154,8 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   }
   if (in.served) Encode(*in.served, out->mutable_serving_model());
   out->set_current(in.current);
+  out->set_revision(in.revision);
+  out->set_serving_revision(in.served_revision);
   out->set_pending_epoch(in.pending.value);
   for (const StagingView& worker : in.staging) Encode(worker, out->add_staging());
   out->set_activity(in.activity);

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "coordinator/view.h"
 #include "services/convert/decoder.h"
 #include "switchyard/v1/coordinator.pb.h"

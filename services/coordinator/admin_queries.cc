@@ -14,6 +14,7 @@
 #include "core/base/status_macros.h"
 #include "services/convert/admin.h"
 #include "services/convert/decoder.h"
+#include "services/convert/history.h"
 #include "services/convert/plan.h"
 #include "services/convert/trace.h"
 #include "services/coordinator/edge_query.h"
@@ -56,6 +57,8 @@ absl::StatusOr<const DeploymentView*> Find(const CoordinatorView& view, const st
 }
 
 absl::Status NoPlanYet(const DeploymentView& deployment) {
+  // Not retryable: no plan will come.
+  if (deployment.state == DeploymentState::kRefused) return deployment.problem;
   return MakeError(
       absl::StatusCode::kUnavailable, Reason::kNotReady,
       absl::StrCat("deployment ", deployment.spec.name, " has no plan yet: ", deployment.activity),
@@ -167,6 +170,18 @@ v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view) {
   return out;
 }
 
+absl::StatusOr<v1::ListRevisionsResponse> ListRevisions(const CoordinatorView& view,
+                                                        const v1::ListRevisionsRequest& request) {
+  SY_ASSIGN_OR_RETURN(const DeploymentView* found, Find(view, request.deployment()));
+  v1::ListRevisionsResponse out;
+  out.set_deployment(found->spec.name);
+  if (found->revisions == nullptr) return out;
+  for (const Revision& revision : *found->revisions) {
+    Encode(revision, *found, out.add_revisions());
+  }
+  return out;
+}
+
 v1::ListModelsResponse ListModels(const CoordinatorView& view) {
   // Deployments whose model has the same name and manifest serve the same model.
   std::map<std::pair<std::string, Sha256Digest>, v1::Model> models;
@@ -193,6 +208,22 @@ v1::ListModelsResponse ListModels(const CoordinatorView& view) {
 v1::ListWorkersResponse ListWorkers(const CoordinatorView& view) {
   v1::ListWorkersResponse out;
   for (const WorkerView& worker : view.workers) Encode(worker, out.add_workers());
+  return out;
+}
+
+v1::ListEventsResponse ListEvents(const std::vector<JournalEntry>& all,
+                                  const v1::ListEventsRequest& request) {
+  v1::ListEventsResponse out;
+  for (const JournalEntry& entry : all) {
+    out.set_last(entry.number);
+    if (entry.number > request.after()) Encode(entry, out.add_events());
+  }
+  return out;
+}
+
+v1::ListSessionsResponse ListSessions(const std::vector<SessionView>& sessions) {
+  v1::ListSessionsResponse out;
+  for (const SessionView& session : sessions) Encode(session, out.add_sessions());
   return out;
 }
 

@@ -2,12 +2,15 @@
 //
 // A request without a deployment's name means the only one. Errors: kNotFound (UNKNOWN_MODEL) for
 // an unknown deployment, listing the known ones; kInvalidArgument (BAD_REQUEST) when none is named
-// and several exist; kUnavailable (NOT_READY) from GetPlan before the first plan; kNotFound
-// (UNKNOWN_LAYER).
+// and several exist; from GetPlan before the first plan kUnavailable (NOT_READY), or why the
+// deployment is refused; kNotFound (UNKNOWN_LAYER).
 #pragma once
+
+#include <vector>
 
 #include "absl/status/statusor.h"
 
+#include "coordinator/history/journal.h"
 #include "coordinator/view.h"
 #include "switchyard/v1/coordinator.pb.h"
 
@@ -20,7 +23,13 @@ absl::StatusOr<v1::GetDeploymentResponse> GetDeployment(const CoordinatorView& v
                                                         const v1::GetDeploymentRequest& request);
 // Lists cannot fail; a list may be empty.
 v1::ListDeploymentsResponse ListDeployments(const CoordinatorView& view);
+absl::StatusOr<v1::ListRevisionsResponse> ListRevisions(const CoordinatorView& view,
+                                                        const v1::ListRevisionsRequest& request);
 v1::ListModelsResponse ListModels(const CoordinatorView& view);
+// `all` is the whole journal.
+v1::ListEventsResponse ListEvents(const std::vector<JournalEntry>& all,
+                                  const v1::ListEventsRequest& request);
+v1::ListSessionsResponse ListSessions(const std::vector<SessionView>& sessions);
 v1::ListWorkersResponse ListWorkers(const CoordinatorView& view);
 absl::StatusOr<v1::GetPlanResponse> GetPlan(const CoordinatorView& view,
                                             const v1::GetPlanRequest& request);

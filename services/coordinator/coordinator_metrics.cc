@@ -17,9 +17,10 @@ constexpr MetricType kGauge = MetricType::kGauge;
 // By WorkerState and DeploymentState; the words of syctl.
 constexpr std::array kWorkerStates{"live",        "disconnected", "leaving",  "stuck",
                                    "unreachable", "cordoned",     "draining", "drained"};
-constexpr std::array kDeploymentStates{"pending", "serving", "unavailable", "reading", "deleting"};
+constexpr std::array kDeploymentStates{"pending", "serving",  "unavailable",
+                                       "reading", "deleting", "refused"};
 static_assert(kWorkerStates.size() == static_cast<std::size_t>(WorkerState::kDrained) + 1);
-static_assert(kDeploymentStates.size() == static_cast<std::size_t>(DeploymentState::kDeleting) + 1);
+static_assert(kDeploymentStates.size() == static_cast<std::size_t>(DeploymentState::kRefused) + 1);
 
 void AddWorkers(const CoordinatorView& view, MetricsText* text) {
   std::array<std::array<std::uint64_t, kDeviceKinds>, kWorkerStates.size()> workers{};

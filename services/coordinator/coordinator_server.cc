@@ -100,7 +100,7 @@ class WatchStream final
       : ServerStream(context, kStreamQueueBytesMax), driver_(driver), plans_(plans) {}
 
   // Called in the handler, like WorkerStream::Begin.
-  void Begin(const grpc::ByteBuffer& bytes) {
+  void Begin(const grpc::ByteBuffer& bytes, std::string peer) {
     // Decoding takes the buffer, whose copies share its memory.
     grpc::ByteBuffer taken(bytes);
     v1::WatchPlanRequest request;
@@ -112,7 +112,7 @@ class WatchStream final
     }
     const absl::StatusOr<WatchRequest> watched = FromProto(request);
     if (!watched.ok()) return End(watched.status());
-    const absl::StatusOr<WatchId> watch = driver_->Watch(*watched, this);
+    const absl::StatusOr<WatchId> watch = driver_->Watch(*watched, this, std::move(peer));
     if (!watch.ok()) return End(watch.status());
     watch_ = *watch;
   }
@@ -201,6 +201,20 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
                               });
     return reactor;
   }
+  grpc::ServerUnaryReactor* RollbackDeployment(grpc::CallbackServerContext* context,
+                                               const v1::RollbackDeploymentRequest* request,
+                                               v1::RollbackDeploymentResponse* response) override {
+    if (const absl::Status named = CheckName("name", request->name()); !named.ok()) {
+      return Refuse(context, named);
+    }
+    grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+    driver_->RollbackDeployment(request->name(), request->to_revision(),
+                                [reactor, response](const absl::StatusOr<DeploymentView>& view) {
+                                  if (view.ok()) Encode(*view, response->mutable_deployment());
+                                  reactor->Finish(StatusToGrpc(view.status()));
+                                });
+    return reactor;
+  }
   grpc::ServerUnaryReactor* CordonWorker(grpc::CallbackServerContext* context,
                                          const v1::CordonWorkerRequest* request,
                                          v1::CordonWorkerResponse* response) override {
@@ -228,6 +242,11 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     return Answer<v1::ListDeploymentsResponse>(context, response,
                                                switchyard::ListDeployments(driver_->View()));
   }
+  grpc::ServerUnaryReactor* ListRevisions(grpc::CallbackServerContext* context,
+                                          const v1::ListRevisionsRequest* request,
+                                          v1::ListRevisionsResponse* response) override {
+    return Answer(context, response, switchyard::ListRevisions(driver_->View(), *request));
+  }
   grpc::ServerUnaryReactor* ListModels(grpc::CallbackServerContext* context,
                                        const v1::ListModelsRequest* /*request*/,
                                        v1::ListModelsResponse* response) override {
@@ -239,6 +258,18 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
                                         v1::ListWorkersResponse* response) override {
     return Answer<v1::ListWorkersResponse>(context, response,
                                            switchyard::ListWorkers(driver_->View()));
+  }
+  grpc::ServerUnaryReactor* ListEvents(grpc::CallbackServerContext* context,
+                                       const v1::ListEventsRequest* request,
+                                       v1::ListEventsResponse* response) override {
+    return Answer<v1::ListEventsResponse>(
+        context, response, switchyard::ListEvents(driver_->JournalAfter(0), *request));
+  }
+  grpc::ServerUnaryReactor* ListSessions(grpc::CallbackServerContext* context,
+                                         const v1::ListSessionsRequest* /*request*/,
+                                         v1::ListSessionsResponse* response) override {
+    return Answer<v1::ListSessionsResponse>(context, response,
+                                            switchyard::ListSessions(driver_->Sessions()));
   }
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context,
                                     const v1::GetPlanRequest* request,
@@ -290,7 +321,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchPlan(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override {
     auto* stream = new WatchStream(context, driver_, &plans_);  // deletes itself
-    stream->Begin(*request);
+    stream->Begin(*request, context->peer());
     return stream;
   }
 

@@ -10,7 +10,7 @@
 
 #include "absl/status/statusor.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "coordinator/view.h"
 #include "core/dispatch_config.h"
 #include "core/resolve/decision_trace.h"

@@ -11,7 +11,7 @@
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
 #include "services/grpc/grpc_constants.h"

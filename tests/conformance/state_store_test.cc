@@ -245,6 +245,70 @@ TEST_P(StateStoreConformance, NothingOfADeletedDeploymentCanBeWritten) {
   EXPECT_THAT(Reserve(2), kConflict);
 }
 
+NewRevision NewOf(std::uint64_t number, const std::string& checkpoint) {
+  return {number, absl::StrCat("revision ", number), checkpoint};
+}
+
+TEST_P(StateStoreConformance, KeepsRevisionsAndEachCheckpointOnce) {
+  const std::string large(100'000, 'c');
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "one", NewOf(1, large)}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "two", NewOf(2, large)}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"e", "one", NewOf(1, "other")}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "three", NewOf(3, "small")}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "marked"}));
+  ReopenIfDurable();
+
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState state, store_->Load());
+
+  EXPECT_EQ(state.deployments[0].record, "marked");
+  EXPECT_EQ(state.deployments[0].revisions,
+            (std::vector<StoredRevision>{{1, {}, "revision 1", Sha256(large)},
+                                         {2, {}, "revision 2", Sha256(large)},
+                                         {3, {}, "revision 3", Sha256("small")}}));
+  EXPECT_EQ(state.checkpoints,
+            (std::map<Sha256Digest, std::string>{
+                {Sha256(large), large}, {Sha256("small"), "small"}, {Sha256("other"), "other"}}));
+}
+
+TEST_P(StateStoreConformance, DropsRevisionsWithTheirCheckpoints) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "one", NewOf(1, "a")}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "two", NewOf(2, "b")}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"e", "one", NewOf(1, "b")}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "three", NewOf(3, "b"), {1, 2, 77}}));
+  // Again, as after an error: the number is replaced.
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "three", NewOf(3, "c"), {1, 2}}));
+  ReopenIfDurable();
+
+  SY_ASSERT_OK_AND_ASSIGN(StoredState state, store_->Load());
+  EXPECT_EQ(state.deployments[0].revisions,
+            (std::vector<StoredRevision>{{3, {}, "revision 3", Sha256("c")}}));
+  EXPECT_EQ(state.checkpoints,
+            (std::map<Sha256Digest, std::string>{{Sha256("b"), "b"}, {Sha256("c"), "c"}}));
+
+  SY_ASSERT_OK(store_->Write(DeleteDeployment{"d"}));
+  SY_ASSERT_OK_AND_ASSIGN(state, store_->Load());
+  EXPECT_EQ(state.checkpoints, (std::map<Sha256Digest, std::string>{{Sha256("b"), "b"}}));
+  EXPECT_EQ(state.deployments[0].revisions.size(), 1U);
+}
+
+TEST_P(StateStoreConformance, RemembersWhichRevisionServed) {
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "one", NewOf(1, "a")}));
+  SY_ASSERT_OK(Reserve(1));
+  SY_ASSERT_OK(Commit(1));
+  EXPECT_THAT(store_->Write(MarkServing{"d", Epoch{2}, 1}), kConflict);
+  EXPECT_EQ(Only().revisions[0].served, Epoch{}) << "refused as a whole";
+  SY_ASSERT_OK(store_->Write(MarkServing{"d", Epoch{1}, 1}));
+  SY_ASSERT_OK(store_->Write(PutDeployment{"d", "two", NewOf(2, "a")}));
+  // The same plan, and one that is not stored.
+  SY_ASSERT_OK(store_->Write(MarkServing{"d", Epoch{1}, 2}));
+  SY_ASSERT_OK(store_->Write(MarkServing{"d", Epoch{1}, 9}));
+  ReopenIfDurable();
+
+  EXPECT_EQ(Only().serving, Epoch{1});
+  EXPECT_EQ(Only().revisions[0].served, Epoch{1});
+  EXPECT_EQ(Only().revisions[1].served, Epoch{1});
+}
+
 TEST_P(StateStoreConformance, KeepsDutiesOfWorkers) {
   SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w0", WorkerDuty::kCordoned}));
   SY_ASSERT_OK(store_->Write(PutWorkerDuty{"w1", WorkerDuty::kCordoned}));

@@ -75,6 +75,14 @@ absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool d
   return *deployment_;
 }
 
+absl::StatusOr<DeploymentView> Cluster::Rollback(std::uint64_t to_revision,
+                                                 const std::string& name) {
+  deployment_.reset();
+  Step(RollbackRequested{RequestId{++last_id_}, name, to_revision});
+  if (!deployment_) return absl::InternalError("rollback was not answered");
+  return *deployment_;
+}
+
 absl::StatusOr<DeploymentView> Cluster::Delete(const std::string& name, bool at_once) {
   deployment_.reset();
   Step(DeleteRequested{RequestId{++last_id_}, name, at_once});
@@ -129,7 +137,7 @@ void Cluster::Step(Event event) {
   running_ = true;
   for (std::size_t i = 0; i < queue_.size(); ++i) {
     const Event next = std::move(queue_[i]);
-    for (const Effect& effect : coordinator_->Step(next, now)) {
+    for (const Effect& effect : coordinator_->Step(next, now, wall_time)) {
       std::visit([this](const auto& e) { Perform(e); }, effect);
     }
   }
@@ -137,9 +145,10 @@ void Cluster::Step(Event event) {
   running_ = false;
 }
 
-void Cluster::ReleaseWrites() {
+void Cluster::ReleaseWrites(bool hold_on) {
   hold_writes = false;
   for (const WriteStore& write : std::exchange(held, {})) Perform(write);
+  hold_writes = hold_on;
   Step(Tick{});
 }
 

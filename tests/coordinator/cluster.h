@@ -15,6 +15,7 @@
 #include "coordinator/coordinator.h"
 #include "coordinator/placement/sticky.h"
 #include "coordinator/store/memory_store.h"
+#include "core/base/wall_time.h"
 #include "core/rng.h"
 #include "tests/testing/model_facts.h"
 
@@ -74,6 +75,8 @@ class Cluster {
 
   // Operators and sources.
   absl::StatusOr<DeploymentView> Apply(const DeploymentSpec& spec, bool dry_run = false);
+  absl::StatusOr<DeploymentView> Rollback(std::uint64_t to_revision = 0,
+                                          const std::string& name = "demo");
   absl::StatusOr<DeploymentView> Delete(const std::string& name = "demo", bool at_once = false);
   absl::StatusOr<DutyView> SetDuty(const std::string& worker, WorkerDuty duty, bool force = false);
   absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order);
@@ -90,6 +93,8 @@ class Cluster {
   // Ids of the serving plan's workers, joined by spaces.
   std::string ServingWorkers(const std::string& name = "demo");
   CoordinatorView View() { return coordinator_->View(now); }
+  std::vector<JournalEntry> Journal() const { return coordinator_->journal().After(0); }
+  std::vector<SessionView> Sessions() const { return coordinator_->Sessions(); }
   WorkerView Worker(const std::string& id);
   WorkerState StateOf(const std::string& worker) { return Worker(worker).state; }
 
@@ -103,13 +108,15 @@ class Cluster {
   bool hold_writes = false;   // writes wait in `held`
   absl::Status write_status;  // not OK: writes fail
   std::vector<WriteStore> held;
-  void ReleaseWrites();
+  // `hold_on`: those that follow from them wait again.
+  void ReleaseWrites(bool hold_on = false);
   std::vector<StoreWrite> written;
   std::vector<Report> reports;
   std::map<WatchId, std::vector<PlanUpdate>> news;
   std::map<WatchId, absl::Status> closed_watches;
   MemoryStore store;
   TimePoint now{};
+  WallTime wall_time{milliseconds(1'700'000'000'000)};
 
  private:
   void Perform(const SendMessage& effect);

@@ -177,6 +177,34 @@ TEST_F(DeletionTest, AtOnceItWaitsForNoSourceAfterARestartEither) {
   EXPECT_FALSE(Exists());
 }
 
+TEST_F(DeletionTest, ARestartDoesNotForgetThatItWaitsForNobody) {
+  Open();
+  SY_ASSERT_OK(cluster.Delete());
+  cluster.hold_writes = true;
+  EXPECT_THAT(cluster.Delete("demo", /*at_once=*/true), ::testing::Not(testing::IsOk()));
+  cluster.ReleaseWrites(/*hold_on=*/true);  // The mark is stored, the removal is not.
+  EXPECT_TRUE(Exists());
+
+  cluster.hold_writes = false;
+  Bounce();
+  cluster.Advance(milliseconds(50));
+
+  EXPECT_FALSE(Exists());
+}
+
+TEST_F(DeletionTest, AnUrgencyThatCannotBeStoredChangesNothing) {
+  Open();
+  SY_ASSERT_OK(cluster.Delete());
+  cluster.write_status = MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk");
+
+  EXPECT_THAT(cluster.Delete("demo", /*at_once=*/true),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kStoreWrite));
+
+  cluster.write_status = absl::OkStatus();
+  cluster.Advance(seconds(5));
+  EXPECT_EQ(cluster.Deployment().sessions, 1) << "it waits as before";
+}
+
 TEST_F(DeletionTest, IsNotAcceptedUnlessItIsStored) {
   cluster.write_status = MakeError(absl::StatusCode::kUnavailable, Reason::kStoreWrite, "disk");
 
@@ -265,8 +293,10 @@ TEST_F(DeletionTest, AnEpochThatIsBeingMarkedIsNotRetiredBeforeTheDeploymentHasL
   cluster.write_status = absl::OkStatus();
   cluster.hold_writes = true;
 
-  SY_ASSERT_OK(cluster.Delete("demo", /*at_once=*/true));
+  EXPECT_THAT(cluster.Delete("demo", /*at_once=*/true), ::testing::Not(testing::IsOk()));
+  cluster.ReleaseWrites(/*hold_on=*/true);  // The mark is stored, the removal is not.
   cluster.Advance(milliseconds(100));
+  ASSERT_EQ(cluster.held.size(), 1U);
   EXPECT_TRUE(cluster.worker("w2").Got<Retire>().empty());
 
   cluster.ReleaseWrites();

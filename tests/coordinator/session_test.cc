@@ -300,5 +300,42 @@ TEST_F(SessionTest, ClosingASessionEndsItsWatch) {
   EXPECT_EQ(cluster.Deployment().sessions, 0);
 }
 
+TEST(SessionViewTest, NamesWhoHasWhichSession) {
+  Cluster cluster;
+  cluster.Join("w0");
+  SY_ASSERT_OK(cluster.Apply(testing::MakeSpec(1)));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  cluster.Step(WatchStarted{WatchId{77},
+                            {grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash},
+                            "ipv4:10.0.0.1:5000"});
+  cluster.Advance(seconds(2));
+
+  ASSERT_EQ(cluster.Sessions().size(), 1U);
+  SessionView view = cluster.Sessions()[0];
+  EXPECT_EQ(view.name, ToHex(grant.session).substr(0, 8)) << "not the whole id";
+  EXPECT_EQ(view.deployment, "demo");
+  EXPECT_EQ(view.phase, Phase::kDecode);
+  EXPECT_EQ(view.mode, DispatchMode::kLowLatency);
+  EXPECT_EQ(view.source, DeviceKind::kCpu);
+  EXPECT_EQ(view.peer, "ipv4:10.0.0.1:5000");
+  EXPECT_EQ(view.epoch, Epoch{1});
+  EXPECT_EQ(view.age, seconds(2));
+
+  // Another coordinator learns of it by its watch, which does not say how it was opened.
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  cluster.Register(cluster.worker("w0"));
+  cluster.Step(WatchStarted{WatchId{78},
+                            {grant.session, "demo", Phase::kDecode, grant.plan.epoch, grant.hash},
+                            "ipv4:10.0.0.1:5001"});
+  ASSERT_EQ(cluster.Sessions().size(), 1U);
+  view = cluster.Sessions()[0];
+  EXPECT_FALSE(view.mode.has_value());
+  EXPECT_FALSE(view.source.has_value());
+  EXPECT_EQ(view.peer, "ipv4:10.0.0.1:5001");
+  cluster.Step(WatchStopped{WatchId{78}});
+  EXPECT_EQ(cluster.Sessions()[0].peer, "");
+}
+
 }  // namespace
 }  // namespace switchyard

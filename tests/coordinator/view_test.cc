@@ -175,7 +175,7 @@ TEST_F(ViewTest, OtherWeightsUnderTheSameNameAreComingToo) {
   EXPECT_EQ(cluster.Deployment().served->checkpoint, "/models/m");
 }
 
-TEST_F(ViewTest, ACoordinatorThatRestartsInBetweenDoesNotGuessTheCheckpoint) {
+TEST_F(ViewTest, ACoordinatorThatRestartsInBetweenKnowsTheCheckpointThatServes) {
   cluster.models["/models/b"] = MakeFacts({.weights = 2});
   HoldPrepares();
   SY_ASSERT_OK(cluster.Apply(OtherModel()));
@@ -186,7 +186,7 @@ TEST_F(ViewTest, ACoordinatorThatRestartsInBetweenDoesNotGuessTheCheckpoint) {
   const DeploymentView view = cluster.Deployment();
   ASSERT_TRUE(view.served);
   EXPECT_EQ(view.served->name, "m");
-  EXPECT_EQ(view.served->checkpoint, "");
+  EXPECT_EQ(view.served->checkpoint, "/models/m");
   EXPECT_THAT(view.activity, HasSubstr("model b is coming: "));
 }
 

@@ -38,6 +38,26 @@ TEST(CommandLineTest, ReadsEachVerb) {
   EXPECT_TRUE(Parse({"version", "--client"}).client_only);
 }
 
+TEST(CommandLineTest, ReadsWhatToCompareAndWhereToGoBack) {
+  const CommandLine diff = Parse({"diff", "-f", "x.yaml"});
+  EXPECT_EQ(diff.verb, Verb::kDiff);
+  EXPECT_EQ(diff.file, "x.yaml");
+  EXPECT_EQ(diff.timeout, std::chrono::minutes(30)) << "the coordinator reads the checkpoint";
+  const CommandLine back = Parse({"rollback", "deployment", "a", "--to-revision", "7", "--wait"});
+  EXPECT_EQ(back.verb, Verb::kRollback);
+  EXPECT_EQ(back.name, "a");
+  EXPECT_EQ(back.to_revision, 7U);
+  EXPECT_TRUE(back.wait);
+  const CommandLine revisions = Parse({"get", "revisions", "a"});
+  EXPECT_EQ(revisions.kind, Kind::kRevisions);
+  EXPECT_EQ(revisions.deployment, "a");
+  EXPECT_EQ(Parse({"get", "layers", "a"}).deployment, "a");
+  EXPECT_EQ(Parse({"get", "sessions", "a"}).deployment, "a");
+  EXPECT_EQ(Parse({"get", "events", "w0"}).name, "w0");
+  EXPECT_EQ(Parse({"get", "worker", "w0"}).name, "w0");
+  EXPECT_EQ(ParseCommandLine({"get", "plan", "a", "--deployment", "b"}).exit_code, 2);
+}
+
 TEST(CommandLineTest, ReadsTheVerbsThatChangeSomething) {
   const CommandLine gone = Parse({"delete", "deployment", "a", "--now", "--wait"});
   EXPECT_EQ(gone.verb, Verb::kDelete);
@@ -181,8 +201,8 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{}, "A subcommand is required"},
         WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
         WrongWords{{"frobnicate"},
-                   "one of apply, delete, cordon, uncordon, drain, wait, get, describe, explain, "
-                   "model, version"},
+                   "one of apply, diff, rollback, delete, cordon, uncordon, drain, wait, get, top, "
+                   "describe, explain, model, version"},
         WrongWords{{"get"}, "KIND is required"},
         WrongWords{{"get", "wrokers"}, "unknown kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},
@@ -197,7 +217,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"get", "workers", "--target", "here"}, "\"here\" is not \"host:port\""},
         WrongWords{{"get", "workers", "--target", "h:99999"}, "is not \"host:port\""},
         WrongWords{{"get", "workers", "--timeout", "0"}, "timeout"},
-        WrongWords{{"get", "workers", "more"}, "more"}));
+        WrongWords{{"get", "workers", "w0", "more"}, "more"}));
 
 TEST(CommandLineTest, HelpOfEachVerbHasExamplesAndTheCommonOptions) {
   for (const std::string verb : {"apply", "get", "describe", "explain", "version"}) {

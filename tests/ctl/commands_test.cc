@@ -1,9 +1,11 @@
 #include "ctl/commands.h"
 
+#include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "ctl/json.h"
+#include "ctl/syctl.h"
 #include "tests/ctl/scripted_coordinator.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -15,6 +17,7 @@ using switchyard::testing::FailsWith;
 using switchyard::testing::ScriptedCoordinator;
 using switchyard::testing::TempDir;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class CommandsTest : public ::testing::Test {
@@ -24,10 +27,11 @@ class CommandsTest : public ::testing::Test {
     const ParsedCommandLine parsed = ParseCommandLine(words);
     if (!parsed.line.has_value()) return parsed.text;
     CoordinatorClient client(coordinator_.endpoint(), std::chrono::seconds(20));
-    std::string out;
+    SyctlResult result;
     status_ = RunCommand(*parsed.line, client,
-                         {parsed.line->output.value_or(OutputFormat::kTable), 0}, &out);
-    return out;
+                         {parsed.line->output.value_or(OutputFormat::kTable), 0}, &result);
+    exit_code_ = result.exit_code;
+    return result.out;
   }
   Json RunJson(std::vector<std::string> words) {
     words.insert(words.end(), {"-o", "json"});
@@ -36,6 +40,7 @@ class CommandsTest : public ::testing::Test {
 
   ScriptedCoordinator coordinator_;
   absl::Status status_;
+  int exit_code_ = 0;
 };
 
 TEST_F(CommandsTest, GetPrintsATableOfEachKind) {
@@ -58,6 +63,100 @@ TEST_F(CommandsTest, GetPrintsJsonOfEachKind) {
   EXPECT_EQ(layers["layers"][2]["experts"].size(), 5U);
   EXPECT_EQ(layers["layers"][2]["configs"][1]["mode"], "low_latency");
   EXPECT_EQ(layers["layers"][2]["configs"].size(), 2U);
+}
+
+TEST_F(CommandsTest, GetPrintsOneOfAKind) {
+  EXPECT_THAT(Run({"get", "worker", "w1"}),
+              ::testing::AllOf(HasSubstr("w1"), Not(HasSubstr("w0"))));
+  EXPECT_THAT(Run({"get", "deployment", "local"}), HasSubstr("local"));
+  EXPECT_THAT(Run({"get", "models", "toy"}), HasSubstr("toy"));
+  EXPECT_THAT(Run({"get", "plan", "local"}), StartsWith("deployment local"));
+  SY_EXPECT_OK(status_);
+  EXPECT_EQ(RunJson({"get", "workers", "w0"})["workers"].size(), 1U);
+  EXPECT_EQ(Run({"get", "worker", "w7"}), "");
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kBadRequest));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("unknown worker w7; known: w0, w1"));
+}
+
+TEST_F(CommandsTest, GetPrintsRevisions) {
+  EXPECT_EQ(Run({"get", "revisions", "local"}),
+            "REVISION  STATE    EPOCH  APPLIED                   MODEL  CHECKPOINT   WEIGHTS       "
+            "REMARK\n"
+            "1         former   1      -                         toy    /models/toy  e59625a82249  "
+            "-\n"
+            "2         refused  -      2023-11-14T22:13:20.250Z  other  /models/toy  e59625a82249  "
+            "layer 1 takes no fp8\n"
+            "3         serving  3      -                         toy    /models/toy  e59625a82249  "
+            "rollback to 1\n");
+  const Json json = RunJson({"get", "revisions", "--deployment", "local"});
+  EXPECT_EQ(json["revisions"][1]["state"], "refused");
+  EXPECT_EQ(json["revisions"][1]["applied"], "2023-11-14T22:13:20.250Z");
+  SY_EXPECT_OK(status_);
+  coordinator_.revisions.clear_revisions();
+  EXPECT_EQ(Run({"get", "revisions"}), "Deployment local has no revision so far.\n");
+  Run({"get", "revisions", "other"});
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+}
+
+TEST_F(CommandsTest, GetPrintsEvents) {
+  EXPECT_EQ(Run({"get", "events"}), "Nothing has happened so far.\n");
+  *coordinator_.events.add_events() = switchyard::testing::EventMessage(1, "local");
+  *coordinator_.events.add_events() = switchyard::testing::EventMessage(2, "w0");
+
+  EXPECT_EQ(
+      Run({"get", "events"}),
+      "LAST                      TYPE     REASON        OBJECT            COUNT  MESSAGE\n"
+      "2023-11-14T22:13:21.000Z  normal   EpochServing  deployment/local  2      message 1\n"
+      "2023-11-14T22:13:22.000Z  warning  Left          worker/w0         2      message 2\n");
+  EXPECT_THAT(Run({"get", "events", "w0"}),
+              ::testing::AllOf(HasSubstr("worker/w0"), Not(HasSubstr("local"))));
+  EXPECT_EQ(RunJson({"get", "events"})["events"][0]["reason"], "EpochServing");
+}
+
+TEST_F(CommandsTest, GetFollowsEventsAcrossARestartOfTheCoordinator) {
+  for (std::uint64_t number : {7, 8}) {
+    *coordinator_.events.add_events() = switchyard::testing::EventMessage(number, "local");
+  }
+  int looks = 0;
+  coordinator_.on_get = [&] {
+    if (++looks != 2) return;
+    coordinator_.events.clear_events();
+    *coordinator_.events.add_events() = switchyard::testing::EventMessage(1, "w0");
+  };
+  std::string seen;
+  const Viewer viewer{.live = [&seen](const std::string& text) {
+    seen += text;
+    return !absl::StrContains(seen, "w0");
+  }};
+
+  const SyctlResult result = RunSyctl(
+      {"get", "events", "-w", "-o", "table", "--target", coordinator_.endpoint()}, {}, viewer);
+
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(seen,
+            "2023-11-14T22:13:27.000Z  normal  EpochServing  deployment/local  message 7\n"
+            "2023-11-14T22:13:28.000Z  normal  EpochServing  deployment/local  message 8\n"
+            "2023-11-14T22:13:21.000Z  warning  Left  worker/w0  message 1\n");
+}
+
+TEST_F(CommandsTest, GetPrintsSessions) {
+  EXPECT_EQ(Run({"get", "sessions"}), "There are no sessions.\n");
+  for (const char* deployment : {"local", "other"}) {
+    v1::Session& session = *coordinator_.sessions.add_sessions();
+    session.set_name("0123abcd");
+    session.set_deployment(deployment);
+    session.set_phase(v1::PHASE_DECODE);
+    session.set_mode(v1::DISPATCH_MODE_LOW_LATENCY);
+    session.set_source(v1::DEVICE_KIND_CPU);
+    session.set_peer("ipv4:10.0.0.1:5000");
+    session.set_epoch(4);
+    session.mutable_age()->set_seconds(7300);
+  }
+
+  EXPECT_EQ(Run({"get", "sessions", "local"}),
+            "NAME      DEPLOYMENT  PHASE   MODE         SOURCE  EPOCH  AGE  PEER\n"
+            "0123abcd  local       decode  low_latency  cpu     4      2h   ipv4:10.0.0.1:5000\n");
+  EXPECT_EQ(RunJson({"get", "sessions"})["sessions"].size(), 2U);
 }
 
 TEST_F(CommandsTest, DescribePrintsOneThing) {

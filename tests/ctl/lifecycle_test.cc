@@ -50,6 +50,42 @@ TEST_F(LifecycleVerbsTest, DeleteCanWaitUntilItIsGone) {
   EXPECT_EQ(Run({"delete", "deployment", "local", "--wait"}).out, "deployment local is deleted\n");
 }
 
+TEST_F(LifecycleVerbsTest, RollbackSaysWhichRevisionItMade) {
+  deployment().set_revision(3);
+
+  EXPECT_EQ(Run({"rollback", "deployment", "local"}).out,
+            "deployment local is rolled back as revision 4\n");
+  EXPECT_EQ(Run({"rollback", "deployment/local", "--to-revision", "3"}).out,
+            "deployment local is unchanged: revision 3 is the same\n");
+  ASSERT_EQ(coordinator_.rollbacks().size(), 2U);
+  EXPECT_EQ(coordinator_.rollbacks()[0].to_revision(), 0U);
+  EXPECT_EQ(coordinator_.rollbacks()[1].to_revision(), 3U);
+  EXPECT_EQ(Run({"rollback", "deployment", "local", "--to-revision", "0"}).exit_code, 2);
+  EXPECT_EQ(Run({"rollback", "deployment", "other"}).exit_code, 1);
+}
+
+TEST_F(LifecycleVerbsTest, RollbackCanWaitUntilItServes) {
+  deployment().set_revision(3);
+  int looks = 0;
+  coordinator_.on_get = [&] {
+    if (++looks == 3) deployment().set_current(true);  // After the look before the rollback.
+  };
+
+  EXPECT_EQ(Run({"rollback", "deployment", "local", "--wait"}).out,
+            "deployment local is rolled back as revision 4, which serves\n");
+}
+
+TEST_F(LifecycleVerbsTest, RollbackToWhatIsRefusedFails) {
+  deployment().set_revision(3);
+  coordinator_.problem =
+      MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig, "no fp8");
+
+  const SyctlResult result = Run({"rollback", "deployment", "local", "--wait"});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("no fp8"));
+}
+
 TEST_F(LifecycleVerbsTest, WorkersAreNamedInThreeWays) {
   EXPECT_EQ(Run({"cordon", "worker", "w0"}).out, "worker w0 is cordoned\n");
   EXPECT_EQ(Run({"uncordon", "worker/w0"}).out, "worker w0 may be used by plans\n");

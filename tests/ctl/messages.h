@@ -152,6 +152,43 @@ inline v1::Deployment DeploymentMessage() {
   return out;
 }
 
+// Three revisions: the second one is refused, the third goes back to the first and serves.
+inline v1::ListRevisionsResponse RevisionsMessage() {
+  v1::ListRevisionsResponse out;
+  out.set_deployment("local");
+  for (int i = 1; i <= 3; ++i) {
+    v1::Revision& one = *out.add_revisions();
+    one.set_number(static_cast<std::uint64_t>(i));
+    *one.mutable_spec() = DeploymentMessage().spec();
+    one.set_manifest_hash(DeploymentMessage().manifest_hash());
+    one.set_state(v1::REVISION_STATE_SERVING);
+  }
+  out.mutable_revisions(0)->set_state(v1::REVISION_STATE_FORMER);
+  out.mutable_revisions(0)->set_epoch(1);
+  v1::Revision& refused = *out.mutable_revisions(1);
+  refused.set_state(v1::REVISION_STATE_REFUSED);
+  refused.set_refusal("layer 1 takes no fp8");
+  refused.mutable_spec()->set_model("other");
+  refused.mutable_applied()->set_seconds(1'700'000'000);
+  refused.mutable_applied()->set_nanos(250'000'000);
+  out.mutable_revisions(2)->set_epoch(3);
+  out.mutable_revisions(2)->set_rollback_to(1);
+  return out;
+}
+
+inline v1::Event EventMessage(std::uint64_t number, const std::string& name) {
+  v1::Event out;
+  out.set_number(number);
+  out.mutable_last()->set_seconds(static_cast<std::int64_t>(1'700'000'000 + number));
+  out.set_count(2);
+  out.set_warning(name == "w0");
+  out.set_object(name == "w0" ? v1::EVENT_OBJECT_WORKER : v1::EVENT_OBJECT_DEPLOYMENT);
+  out.set_name(name);
+  out.set_reason(name == "w0" ? "Left" : "EpochServing");
+  out.set_message("message " + std::to_string(number));
+  return out;
+}
+
 // A worker that has loaded 34 of 48 experts of epoch 4.
 inline v1::Staging StagingMessage(const std::string& worker) {
   v1::Staging out;

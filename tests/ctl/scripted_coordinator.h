@@ -19,6 +19,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
  public:
   ScriptedCoordinator() {
     *deployments.add_deployments() = DeploymentMessage();
+    revisions = RevisionsMessage();
     *models.add_models() = ModelMessage();
     *workers.add_workers() = WorkerMessage("w0");
     *workers.add_workers() = WorkerMessage("w1");
@@ -34,6 +35,10 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     const std::lock_guard<std::mutex> lock(mutex_);
     return asked_;
   }
+  std::vector<v1::RollbackDeploymentRequest> rollbacks() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return rollbacks_;
+  }
   // "drain w0"
   std::vector<std::string> duties() {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -48,6 +53,9 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   v1::ListDeploymentsResponse deployments;
   v1::ListModelsResponse models;
   v1::ListWorkersResponse workers;
+  v1::ListRevisionsResponse revisions;  // of deployment local
+  v1::ListEventsResponse events;
+  v1::ListSessionsResponse sessions;
   absl::Status plan_error;
   std::string refuse_apply_of;     // a deployment's name
   absl::Status problem;            // of what is applied, or would be
@@ -98,6 +106,26 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     }
     return StatusToGrpc(
         MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel, "no such deployment"));
+  }
+  grpc::Status RollbackDeployment(grpc::ServerContext* /*context*/,
+                                  const v1::RollbackDeploymentRequest* request,
+                                  v1::RollbackDeploymentResponse* response) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    rollbacks_.push_back(*request);
+    v1::Deployment& deployment = *response->mutable_deployment();
+    deployment = deployments.deployments(0);
+    if (request->to_revision() == deployment.revision()) return grpc::Status::OK;
+    deployment.set_revision(deployment.revision() + 1);
+    if (!problem.ok()) *deployment.mutable_problem() = StatusToProto(problem);
+    return grpc::Status::OK;
+  }
+  grpc::Status ListRevisions(grpc::ServerContext* /*context*/,
+                             const v1::ListRevisionsRequest* request,
+                             v1::ListRevisionsResponse* response) override {
+    *response = revisions;
+    if (request->deployment().empty() || request->deployment() == "local") return grpc::Status::OK;
+    return StatusToGrpc(MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                                  "no deployment " + request->deployment()));
   }
   grpc::Status CordonWorker(grpc::ServerContext* /*context*/,
                             const v1::CordonWorkerRequest* request,
@@ -152,6 +180,21 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
     *response = workers;
     return grpc::Status::OK;
   }
+  grpc::Status ListEvents(grpc::ServerContext* /*context*/, const v1::ListEventsRequest* request,
+                          v1::ListEventsResponse* response) override {
+    if (on_get) on_get();
+    for (const v1::Event& event : events.events()) {
+      if (event.number() > request->after()) *response->add_events() = event;
+      response->set_last(event.number());
+    }
+    return grpc::Status::OK;
+  }
+  grpc::Status ListSessions(grpc::ServerContext* /*context*/,
+                            const v1::ListSessionsRequest* /*request*/,
+                            v1::ListSessionsResponse* response) override {
+    *response = sessions;
+    return grpc::Status::OK;
+  }
   grpc::Status GetPlan(grpc::ServerContext* /*context*/, const v1::GetPlanRequest* /*request*/,
                        v1::GetPlanResponse* response) override {
     *response = PlanMessage();
@@ -186,11 +229,12 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
 
  private:
   std::mutex mutex_;
-  std::vector<v1::ApplyDeploymentRequest> applied_;  // guarded by mutex_
-  std::vector<v1::ExplainLayerRequest> explained_;   // guarded by mutex_
-  std::vector<v1::DeleteDeploymentRequest> asked_;   // guarded by mutex_
-  std::vector<std::string> duties_;                  // guarded by mutex_
-  std::unique_ptr<GrpcServer> server_;               // ends before what it serves
+  std::vector<v1::ApplyDeploymentRequest> applied_;       // guarded by mutex_
+  std::vector<v1::ExplainLayerRequest> explained_;        // guarded by mutex_
+  std::vector<v1::DeleteDeploymentRequest> asked_;        // guarded by mutex_
+  std::vector<std::string> duties_;                       // guarded by mutex_
+  std::vector<v1::RollbackDeploymentRequest> rollbacks_;  // guarded by mutex_
+  std::unique_ptr<GrpcServer> server_;                    // ends before what it serves
 };
 
 }  // namespace switchyard::testing

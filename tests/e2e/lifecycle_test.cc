@@ -1,8 +1,9 @@
-// An operator drains, cordons, deletes, replaces a worker and restarts the coordinator with syctl,
-// while a client's sessions compute: no step fails, and what each verb says is true.
+// An operator drains, cordons, deletes, rolls back, replaces a worker and restarts the coordinator
+// with syctl, while a client's sessions compute: no step fails, and what each verb says is true.
 #include <chrono>
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <string>
@@ -28,6 +29,7 @@ namespace {
 using testing::Batch;
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::Processes;
 using testing::ProgramResult;
 using testing::RunStep;
@@ -132,9 +134,14 @@ class LifecycleTest : public Processes, public ::testing::WithParamInterface<con
       EXPECT_EQ(load->failed(), 0) << "of " << load->steps();
     }
   }
+  std::string WriteFile(const std::string& yaml) {
+    std::string file = folder_.Join("deployment.yaml");
+    std::ofstream(file) << yaml;
+    return file;
+  }
   void ApplyOther() {
-    const std::string file = folder_.Join("other.yaml");
-    std::ofstream(file) << "name: other\ncheckpoint: " << testing::kShippedModel << "\n";
+    const std::string file =
+        WriteFile(absl::StrCat("name: other\ncheckpoint: ", testing::kShippedModel, "\n"));
     EXPECT_THAT(Do({"apply", "-f", file, "--wait", "-o", "table"}), HasSubstr("serving"));
   }
   absl::StatusOr<std::unique_ptr<MoeSession>> OpenOther() {
@@ -222,6 +229,145 @@ TEST_P(LifecycleTest, AnotherDeploymentIsDeleted) {
   EXPECT_TRUE(WaitUntil([&] {
     return ReasonOf(RunStep(*session, batch, kLayer)) == Reason::kUnknownModel;
   })) << RunStep(*session, batch, kLayer);
+  ExpectStepsGoOn();
+  ExpectNoStepFailed();
+}
+
+TEST_P(LifecycleTest, ADeploymentIsRolledBack) {
+  const auto states = [this] {
+    std::vector<std::string> all;
+    const Json list = Json::parse(Do({"get", "revisions", "local"}));
+    for (const Json& each : list["revisions"]) all.push_back(each["state"]);
+    return absl::StrJoin(all, " ");
+  };
+  EXPECT_EQ(states(), "serving");
+  // The phases of the sessions stay as they are.
+  const std::string file =
+      WriteFile(absl::StrCat("name: local\ncheckpoint: ", testing::kShippedModel,
+                             "\nmin_workers: 2\nphases:\n  - phase: prefill\n  - phase: decode\n"));
+  const std::string with_mixed = "normal bf16  low_latency bf16  normal bf16";
+  const ProgramResult differs = Syctl({"diff", "-f", file, "-o", "table"});
+  EXPECT_EQ(differs.code, 1) << differs.err;
+  EXPECT_THAT(differs.out, HasSubstr("- phases[mixed].phase: mixed"));
+  EXPECT_THAT(differs.out, HasSubstr("- layers 0-3, mixed, cpu -> cpu: normal bf16"));
+  EXPECT_THAT(Do({"get", "layers", "-o", "table"}), HasSubstr(with_mixed));
+
+  Do({"apply", "-f", file, "--wait"});
+  EXPECT_EQ(Syctl({"diff", "-f", file}).code, 0);
+  EXPECT_EQ(states(), "former serving");
+  EXPECT_THAT(Do({"get", "layers", "-o", "table"}), Not(HasSubstr(with_mixed)));
+  ExpectStepsGoOn();
+
+  EXPECT_EQ(Do({"rollback", "deployment", "local", "--wait", "-o", "table"}),
+            "deployment local is rolled back as revision 3, which serves\n");
+  EXPECT_EQ(states(), "former former serving");
+  EXPECT_THAT(Do({"get", "layers", "-o", "table"}), HasSubstr(with_mixed));
+  ExpectStepsGoOn();
+
+  deployment_->coordinator_process().Signal(SIGKILL);
+  SY_ASSERT_OK(deployment_->coordinator_process().Wait(kProgramMax));
+  SY_ASSERT_OK(deployment_->RestartCoordinator());
+  Do({"wait", "deployment", "local", "--for", "serving"});
+  EXPECT_EQ(states(), "former former serving");
+  Do({"rollback", "deployment", "local", "--to-revision", "2", "--wait"});
+  EXPECT_EQ(states(), "former former former serving");
+  EXPECT_THAT(Do({"get", "layers", "-o", "table"}), Not(HasSubstr(with_mixed)));
+  const ProgramResult unknown = Syctl({"rollback", "deployment", "local", "--to-revision", "9"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("these are kept: 1, 2, 3, 4"));
+  ExpectStepsGoOn();
+  ExpectNoStepFailed();
+}
+
+// The revision has the hashes of its weights: it serves them or nothing.
+TEST_P(LifecycleTest, ARollbackToAFolderThatWasOverwrittenServesNothingElse) {
+  const std::string model = folder_.Join("model");
+  std::filesystem::copy(testing::kShippedModel, model, std::filesystem::copy_options::recursive);
+  const auto overwrite = [&model](char with) {
+    const std::string weights = model + "/model.safetensors";
+    std::fstream file(weights, std::ios::binary | std::ios::in | std::ios::out);
+    file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(weights) / 2));
+    file << std::string(200'000, with);
+  };
+  // Other weights than those of the deployment that serves: workers share what they hold.
+  overwrite('\x11');
+  const std::string first = absl::StrCat("name: other\ncheckpoint: ", model, "\n");
+  Do({"apply", "-f", WriteFile(first), "--wait"});
+  const std::string second =
+      "name: other\n"
+      "checkpoint: \"synthetic:seed=1,hidden=64,intermediate=32,experts=8,top_k=2,layers=1\"\n";
+  Do({"apply", "-f", WriteFile(second), "--wait"});
+  overwrite('\x22');
+
+  const ProgramResult back = Syctl({"rollback", "deployment", "other", "--wait", "--timeout", "3"});
+
+  EXPECT_EQ(back.code, 1);
+  EXPECT_THAT(back.err, HasSubstr("the deployment's manifest has"));
+  const Json other = Json::parse(Do({"get", "deployment", "other"}))["deployments"][0];
+  EXPECT_EQ(other["state"], "serving");
+  EXPECT_EQ(other["serving_revision"], 2);
+  ASSERT_TRUE(other.contains("problem"));
+  EXPECT_EQ(other["problem"]["reason"], "WEIGHT_HASH");
+  Do({"rollback", "deployment", "other", "--to-revision", "2", "--wait"});
+  ExpectStepsGoOn();
+  ExpectNoStepFailed();
+}
+
+TEST_P(LifecycleTest, WhatHappensAndWhoIsThereIsListed) {
+  Json sessions = Json::parse(Do({"get", "sessions", "local"}))["sessions"];
+  ASSERT_EQ(sessions.size(), 2U);
+  EXPECT_EQ(sessions[0]["source"], "cpu");
+  EXPECT_NE(sessions[0]["peer"], "");
+  EXPECT_EQ(Do({"get", "sessions", "other", "-o", "table"}), "There are no sessions.\n");
+  if (std::string(GetParam()) != "gateway") {
+    // Steps that a gateway runs on its own experts are not requests.
+    const Json busy = Json::parse(Do({"top"}));
+    EXPECT_EQ(busy["workers"].size(), 3U);
+    for (const Json& worker : busy["workers"]) {
+      EXPECT_GT(worker["rows_per_second"], 0) << worker;
+      EXPECT_GT(worker["rows_per_batch"], 0) << worker;
+      EXPECT_EQ(worker["errors"], 0) << worker;
+      EXPECT_EQ(worker["attachments"], 2) << worker;
+    }
+  }
+  Do({"drain", "worker", "w2", "--wait"});
+
+  const std::string events = Do({"get", "events", "-o", "table"});
+  for (const char* reason : {"Joined", "Applied", "EpochPreparing", "EpochServing", "Draining"}) {
+    EXPECT_THAT(events, HasSubstr(reason));
+  }
+  const Json of_worker = Json::parse(Do({"get", "events", "w2"}))["events"];
+  EXPECT_EQ(of_worker[of_worker.size() - 1]["reason"], "Draining");
+  ExpectStepsGoOn();
+  ExpectNoStepFailed();
+}
+
+TEST_P(LifecycleTest, WhatCanNeverBeServedSaysSoAndDisturbsNothing) {
+  const std::string experts = ",hidden=64,intermediate=32,experts=64,top_k=40,layers=1";
+  const std::string wide = absl::StrCat("checkpoint: \"synthetic:seed=1", experts, "\"\n");
+
+  const ProgramResult fresh = Syctl({"apply", "-f", WriteFile("name: wide\n" + wide)});
+  EXPECT_EQ(fresh.code, 1);
+  EXPECT_THAT(fresh.err, HasSubstr("BAD_TOP_K"));
+  const Json one = Json::parse(Do({"get", "deployment", "wide"}))["deployments"][0];
+  EXPECT_EQ(one["state"], "refused");
+  EXPECT_EQ(one["problem"]["reason"], "BAD_TOP_K");
+  EXPECT_THAT(Syctl({"get", "plan", "wide"}).err, HasSubstr("BAD_TOP_K"));
+
+  // What serves is served on, also by other workers.
+  EXPECT_EQ(Syctl({"apply", "-f", WriteFile("name: local\n" + wide)}).code, 1);
+  Do({"drain", "worker", "w2", "--wait"});
+  EXPECT_TRUE(WaitForWorkers(*sessions_[0], 2));
+  const Json local = Json::parse(Do({"get", "deployment", "local"}))["deployments"][0];
+  EXPECT_EQ(local["state"], "serving");
+  EXPECT_EQ(local["current"], false);
+  EXPECT_EQ(local["problem"]["reason"], "BAD_TOP_K");
+  EXPECT_EQ(local["serving_revision"], 1);
+  ExpectStepsGoOn();
+
+  Do({"rollback", "deployment", "local", "--wait"});
+  EXPECT_EQ(Json::parse(Do({"get", "deployment", "local"}))["deployments"][0]["current"], true);
+  Do({"delete", "deployment", "wide", "--wait"});
   ExpectStepsGoOn();
   ExpectNoStepFailed();
 }

@@ -12,7 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "core/rng.h"
 #include "model/expert_weights.h"
 #include "tests/testing/fake_device.h"

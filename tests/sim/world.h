@@ -18,7 +18,7 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_format.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "coordinator/spec/options.h"
 #include "coordinator/store/memory_store.h"
 #include "core/rng.h"

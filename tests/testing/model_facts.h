@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "coordinator/deployment.h"
+#include "coordinator/spec/deployment.h"
 #include "core/capability.h"
 
 namespace switchyard::testing {

@@ -11,7 +11,10 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "coordinator/recovery.h"
 #include "coordinator/store/registry.h"
+#include "coordinator/store/sqlite_database.h"
+#include "core/rng.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
@@ -111,6 +114,49 @@ TEST_F(SqliteStoreTest, RefusesAnotherFormat) {
 
   ASSERT_THAT(store, kStoreFailure);
   EXPECT_NE(store.status().message().find("format is 99"), absl::string_view::npos);
+}
+
+// A real file of the version before revisions.
+TEST_F(SqliteStoreTest, AFileOfFormat2IsTakenOverWithAllItHas) {
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto old, SqliteDatabase::Open(path_));
+    std::ifstream sql(SY_STORE_FORMAT_2);
+    SY_ASSERT_OK(old->Exec(std::string(std::istreambuf_iterator<char>(sql), {})));
+  }
+  StoredState before;
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto store, SqliteStore::Open(path_));
+    SY_ASSERT_OK_AND_ASSIGN(before, store->Load());
+    ASSERT_EQ(before.deployments.size(), 1U);
+    EXPECT_EQ(before.deployments[0].deployment, "local");
+    EXPECT_EQ(before.deployments[0].high_water, Epoch{2});
+    EXPECT_EQ(before.deployments[0].serving, Epoch{2});
+    EXPECT_EQ(before.deployments[0].plans.size(), 2U);
+    EXPECT_TRUE(before.deployments[0].revisions.empty());
+    EXPECT_EQ(before.deleted_high_water, Epoch{1});
+    EXPECT_EQ(before.duties, (WorkerDuties{{"w1", WorkerDuty::kDraining}}));
+
+    // What a coordinator does at its start.
+    SY_ASSERT_OK_AND_ASSIGN(RecoveredState state, Recover(before));
+    ASSERT_EQ(state.deployments.size(), 1U);
+    EXPECT_EQ(state.deployments[0].serving->plan.epoch, Epoch{2});
+    SeededRng rng(1);
+    const auto upgrade = Upgrade(&state.deployments[0], &rng);
+    ASSERT_TRUE(upgrade.has_value());
+    SY_ASSERT_OK(store->Write(*upgrade));
+  }
+  SY_ASSERT_OK_AND_ASSIGN(const auto store, SqliteStore::Open(path_));
+  SY_ASSERT_OK_AND_ASSIGN(const StoredState after, store->Load());
+  EXPECT_EQ(after.deployments[0].plans, before.deployments[0].plans);
+  SY_ASSERT_OK_AND_ASSIGN(RecoveredState state, Recover(after));
+  SeededRng rng(1);
+  EXPECT_FALSE(Upgrade(&state.deployments[0], &rng).has_value()) << "once";
+  const Revisions::List& revisions = *state.deployments[0].revisions.list();
+  ASSERT_EQ(revisions.size(), 1U);
+  EXPECT_EQ(revisions[0].number, 1U);
+  EXPECT_EQ(revisions[0].spec, state.deployments[0].record.spec);
+  EXPECT_EQ(*revisions[0].facts, state.deployments[0].record.facts);
+  EXPECT_EQ(state.deployments[0].record.revision, 1U);
 }
 
 // Files may not grow beyond a size, as on a full disk; undone at the end of the scope.

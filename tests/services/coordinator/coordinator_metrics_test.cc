@@ -66,12 +66,12 @@ TEST(CoordinatorMetricsTest, CountsByStateAndDevice) {
 TEST(CoordinatorMetricsTest, SeriesDoNotGrowWithWorkersOrExperts) {
   CoordinatorView view = AView();
   const DriverCounters counters;
-  EXPECT_EQ(CountSeries(CoordinatorMetrics({}, counters, {})), 35U);
-  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 35U + 2 * 4);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics({}, counters, {})), 36U);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 36U + 2 * 4);
 
   for (int i = 0; i < 100; ++i) view.workers.push_back(view.workers[0]);
   view.deployments[0].shape.experts = 512;
-  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 35U + 2 * 4);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 36U + 2 * 4);
 }
 
 }  // namespace

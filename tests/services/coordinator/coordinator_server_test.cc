@@ -266,6 +266,42 @@ TEST_F(CoordinatorServerTest, WorkersAreDrainedAndDeploymentsDeleted) {
   EXPECT_TRUE(Eventually([&] { return Deployments().deployments_size() == 0; }));
 }
 
+TEST_F(CoordinatorServerTest, ARollbackMakesARevision) {
+  SY_ASSERT_OK(Apply("d", false));
+  v1::RollbackDeploymentRequest back;
+  back.set_name("d");
+  EXPECT_THAT(Call(&v1::CoordinatorService::Stub::RollbackDeployment, back),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kBadRequest))
+      << "there is nothing before it";
+  v1::ApplyDeploymentRequest other;
+  other.mutable_deployment()->set_name("d");
+  other.mutable_deployment()->set_checkpoint("/models/m");
+  other.mutable_deployment()->set_max_tokens_per_step(64);
+  SY_ASSERT_OK_AND_ASSIGN(const auto applied,
+                          Call(&v1::CoordinatorService::Stub::ApplyDeployment, other));
+  EXPECT_EQ(applied.deployment().revision(), 2U);
+
+  back.set_to_revision(1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto answer,
+                          Call(&v1::CoordinatorService::Stub::RollbackDeployment, back));
+
+  EXPECT_EQ(answer.deployment().revision(), 3U);
+  EXPECT_EQ(answer.deployment().spec().max_tokens_per_step(), 512U);
+  SY_ASSERT_OK_AND_ASSIGN(const auto list, Call(&v1::CoordinatorService::Stub::ListRevisions,
+                                                v1::ListRevisionsRequest()));
+  ASSERT_EQ(list.revisions_size(), 3);
+  EXPECT_EQ(list.deployment(), "d");
+  EXPECT_EQ(list.revisions(0).state(), v1::REVISION_STATE_UNUSED);
+  EXPECT_EQ(list.revisions(1).spec().max_tokens_per_step(), 64U);
+  EXPECT_EQ(list.revisions(2).state(), v1::REVISION_STATE_PENDING);
+  EXPECT_EQ(list.revisions(2).rollback_to(), 1U);
+  EXPECT_GT(list.revisions(2).applied().seconds(), 1'700'000'000);
+  EXPECT_EQ(list.revisions(2).manifest_hash(), list.revisions(0).manifest_hash());
+  back.set_name("no name");
+  EXPECT_THAT(Call(&v1::CoordinatorService::Stub::RollbackDeployment, back),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+}
+
 TEST_F(CoordinatorServerTest, NamesThatAreNoneAreRefused) {
   const auto bad = FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest);
   const std::string huge(1 << 20, 'x');

@@ -1,6 +1,6 @@
 // A deployment: what an operator requests (DeploymentSpec) and what the checkpoint contains
-// (ModelFacts). Plain data. Both are stored, so that a coordinator that restarts does not have to
-// read the checkpoint, which takes minutes.
+// (ModelFacts). Plain data. Both are stored (coordinator/spec/deployment_record.h), so that a
+// coordinator that restarts does not have to read the checkpoint, which takes minutes.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,6 @@
 #include "coordinator/spec/dispatch_defaults.h"
 #include "core/base/clock.h"
 #include "core/dispatch_config.h"
-#include "core/grant_signature.h"
 #include "core/ids.h"
 #include "core/moe_shape.h"
 #include "core/quant_scheme.h"
@@ -123,23 +122,5 @@ struct ModelFacts {
 // Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend, each has its storage,
 // and the manifest has exactly one row for each projection of each expert of each layer.
 absl::Status CheckFacts(const ModelFacts& facts);
-
-// The part of a deployment that the store keeps.
-struct DeploymentRecord {
-  DeploymentSpec spec;
-  ModelFacts facts;
-  // Signs the grants of the deployment's sessions. Stays when the deployment is applied again,
-  // since sessions go on. Not in DeploymentView, which is shown. Empty in records of older formats.
-  GrantKey grant_key = {};
-  // An operator has deleted it: it takes no new sessions, and goes with the last one.
-  bool deleting = false;
-  friend bool operator==(const DeploymentRecord&, const DeploymentRecord&) = default;
-};
-
-// The stored form. Equal records give equal bytes.
-std::string CanonicalBytes(const DeploymentRecord& record);
-// Reads what CanonicalBytes wrote, in this format or an earlier one. Errors: kDataLoss
-// (STORE_WRITE) for anything else.
-absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes);
 
 }  // namespace switchyard
