@@ -115,9 +115,9 @@ void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
                                                  deletions_->high_water(), now);
     controller = &added.first->second;
   }
-  context_->out->Info("deployment %s: applied, model %s, %d MoE layers of %d experts",
-                      apply.spec.name, apply.spec.model, apply.record.facts.layers.size(),
-                      apply.record.facts.shape.experts);
+  context_->out->OfDeployment(apply.spec.name)
+      .Info("applied, model %s, %d MoE layers of %d experts", apply.spec.model,
+            apply.record.facts.layers.size(), apply.record.facts.shape.experts);
   // Before the answer, so that it says what came of the deployment with the available workers.
   controller->Evaluate(now);
   context_->out->Add(AnswerDeployment{id, ViewOf(*controller, now)});

@@ -114,9 +114,8 @@ void Coordinator::RetireUnclaimed() {
     if (!member.connected()) continue;
     for (auto& [key, hold] : member.holds) {
       if (hold.state == HoldState::kRetireSent || claimed(key.deployment)) continue;
-      out_.Warn(
-          "worker %s holds epoch %d of deployment %s, which does not exist here: it is retired", id,
-          key.epoch.value, key.deployment);
+      out_.OfEpoch(key.deployment, key.epoch)
+          .Warn("does not exist here; worker %s holds it and retires it", id);
       hold.state = HoldState::kRetireSent;
       hold.retired_at = now_;
       members_.Send(member, switchyard::Retire{key.deployment, key.epoch});
@@ -201,7 +200,7 @@ void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
   // A repetition must not restart the time in which further leaves share one epoch.
   if (std::exchange(member.leaving, true)) return;
-  out_.Info("worker %s asks to leave", member.id);
+  out_.OfWorker(member.id).Info("asks to leave");
   for (auto& [name, controller] : deployments_) controller.OnLeaveRequested(now_);
 }
 
@@ -234,7 +233,7 @@ void Coordinator::FinishDuty(const Duties::Change& change, const absl::Status& s
     return;
   }
   members_.SetDuty(change.worker, change.duty);
-  out_.Info("worker %s: %s", change.worker, WorkerDutyName(change.duty));
+  out_.OfWorker(change.worker).Info("has the duty %s", WorkerDutyName(change.duty));
   for (auto& [name, controller] : deployments_) {
     // As after a leave: several drains in a row share one epoch.
     if (change.duty == WorkerDuty::kDraining) {

@@ -63,8 +63,8 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
   if (deletion.removing) {
     deletion.removing = false;
     if (!status.ok()) {
-      out_->Warn("deployment %s: could not be removed from the store, which is tried again: %s",
-                 name, status.message());
+      out_->OfDeployment(name).Warn("could not be removed from the store, which is tried again: %s",
+                                    status.message());
       deletion.retry_at = now + kStoreRetry;
       return true;
     }
@@ -75,8 +75,8 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
     sessions_->End(name, Deleted(name));
   } else if (status.ok()) {
     deployment.MarkDeleting();
-    out_->Info("deployment %s: is being deleted; %d sessions are open", name,
-               sessions_->CountOf(name));
+    out_->OfDeployment(name).Info("is being deleted; %d sessions are open",
+                                  sessions_->CountOf(name));
     for (const RequestId id : std::exchange(deletion.requests, {})) Answer(id, name, now);
   } else {
     for (const RequestId id : deletion.requests) out_->Add(AnswerDeployment{id, status});
@@ -97,7 +97,7 @@ bool Deletions::Advance(TimePoint now) {
     Deletion& deletion = it->second;
     DeploymentController& deployment = deployments_->at(name);
     if (deletion.removed && deployment.IsGone()) {
-      out_->Info("deployment %s: deleted", name);
+      out_->OfDeployment(name).Info("deleted");
       memory_->Forget(name);
       deployments_->erase(name);
       it = deletions_.erase(it);

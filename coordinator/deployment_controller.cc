@@ -170,8 +170,8 @@ EpochRule DeploymentController::Rule() const {
 bool DeploymentController::EndFormer(TimePoint now) {
   const std::string why = keeps_former() ? serving_.WhyEndFormer(gate_, now) : "";
   if (why.empty()) return false;
-  context_.out->Info("deployment %s: its former model, epoch %d, ends: %s", name(),
-                     serving_.former()->plan.epoch.value, why);
+  context_.out->OfEpoch(name(), serving_.former()->plan.epoch)
+      .Info("serves a former model, which ends: %s", why);
   announced_ = serving_.EndFormer();
   PromiseMemory();
   return true;
@@ -221,7 +221,7 @@ void DeploymentController::SetRefusal(const absl::Status& why, const std::string
   dirty_ = false;
   problem_ = why;
   activity_ = activity;
-  context_.out->Warn("deployment %s: no plan: %s", name(), problem_.message());
+  context_.out->OfDeployment(name()).Warn("no plan: %s", problem_.message());
 }
 
 // Once in the life of the process (R17): every re-plan would repeat them.
@@ -319,8 +319,8 @@ void DeploymentController::PrepareChange(TimePoint now) {
   dirty_ = false;
   left_out_ = std::move(proposal->left_out);
   LogWarnings(proposal->warnings);
-  context_.out->Info("deployment %s: preparing epoch %d on %d workers; %s", name(),
-                     change_->epoch().value, proposal->plan.workers.size(), proposal->changes);
+  context_.out->OfEpoch(name(), change_->epoch())
+      .Info("is prepared on %d workers; %s", proposal->plan.workers.size(), proposal->changes);
   const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
       std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}), record_,
@@ -420,15 +420,14 @@ void DeploymentController::Serve(TimePoint now) {
   for (const PlanWorker& worker : serving_.plan()->workers) quarantine_.Clear(worker.id);
   dirty_ = true;  // The members may have changed meanwhile.
   PromiseMemory();
-  context_.out->Info("deployment %s: epoch %d serves on %d workers", name(),
-                     serving_.plan()->epoch.value, serving_.plan()->workers.size());
+  context_.out->OfEpoch(name(), serving_.plan()->epoch)
+      .Info("serves on %d workers", serving_.plan()->workers.size());
 }
 
 // Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends
 // ABORT or, where COMMIT was sent, RETIRE.
 void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
-  context_.out->Warn("deployment %s: epoch %d is given up: %s", name(), change_->epoch().value,
-                     failure.why.message());
+  context_.out->OfEpoch(name(), change_->epoch()).Warn("is given up: %s", failure.why.message());
   activity_ =
       absl::StrFormat("epoch %d was given up; the next try follows", change_->epoch().value);
   change_.reset();

@@ -11,12 +11,12 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/suggest.h"
+#include "core/cli/command_line.h"
 #include "core/resolve/what_if.h"
 
 namespace switchyard::ctl {
 namespace {
 
-constexpr int kExitUsage = 2;
 constexpr double kCallTimeoutSeconds = 10;
 // Long, because the coordinator hashes the whole checkpoint before it answers.
 constexpr double kApplyTimeoutSeconds = 1800;
@@ -106,7 +106,8 @@ void AddWait(CLI::App* verb, Raw& raw, const std::string& help) {
 
 void AddApply(CLI::App& app, Raw& raw) {
   CLI::App* verb = app.add_subcommand("apply", "Create or change deployments from a file");
-  verb->add_option("-f,--file", raw.line.file, "YAML or JSON; several documents separated by ---")
+  verb->add_option("-f,--file", raw.line.file,
+                   "YAML or JSON, several documents separated by ---; -: standard input")
       ->required();
   verb->add_flag("--dry-run", raw.line.dry_run, "Check the file without changing anything");
   AddWait(verb, raw, "Wait until what was applied serves");
@@ -116,6 +117,7 @@ void AddApply(CLI::App& app, Raw& raw) {
                             "  syctl apply -f deployment.yaml\n"
                             "  syctl apply -f deployment.yaml --wait --timeout 600\n"
                             "  syctl apply -f deployment.yaml --dry-run\n"
+                            "  generate-deployments | syctl apply -f -\n"
                             "A minimal file:\n"
                             "  name: local\n"
                             "  checkpoint: /models/qwen3-moe\n"));
@@ -276,9 +278,8 @@ void AddGlobalOptions(CLI::App& app, Raw& raw) {
 
 // Usage errors name the command whose help answers them.
 ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
-  return {std::nullopt, kExitUsage,
-          absl::StrCat("syctl: ", what, "\nnext: 'syctl ", verb, verb.empty() ? "" : " ",
-                       "--help' shows the usage\n")};
+  ProgramEnd end = UsageMistake(absl::StrCat("syctl", verb.empty() ? "" : " ", verb), what);
+  return {std::nullopt, end.exit_code, std::move(end.text)};
 }
 
 // The first of `words` that is not an option, if it is not a verb either. CLI11's own error for it
@@ -402,6 +403,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   app.require_subcommand(1);
   // Global options are accepted before and after the verb.
   app.fallthrough();
+  AddVersionFlag(app);
   AddGlobalOptions(app, raw);
   AddApply(app, raw);
   AddDelete(app, raw);
@@ -429,11 +431,13 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
     std::ostringstream out;
     app.exit(help, out, out);
     return {std::nullopt, 0, out.str()};
+  } catch (const CLI::CallForVersion& version) {
+    return {std::nullopt, 0, version.what()};
   } catch (const CLI::ParseError& error) {
     // CLI11 keeps the subcommands that it parsed before the error.
     if (!app.get_subcommands().empty()) verb = app.get_subcommands().front()->get_name();
     const std::string unknown = verb.empty() ? UnknownVerb(words) : "";
-    const std::string what = unknown.empty() ? std::string(error.what())
+    const std::string what = unknown.empty() ? MistakeText(app, error)
                                              : absl::StrCat("unknown verb \"", unknown, "\"",
                                                             DidYouMean(unknown, Verbs()));
     return Usage(what, verb);

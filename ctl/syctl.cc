@@ -1,16 +1,12 @@
 #include "ctl/syctl.h"
 
+#include "core/cli/exit_code.h"
 #include "ctl/command_line.h"
 #include "ctl/commands.h"
 #include "ctl/coordinator_client.h"
 #include "ctl/errors.h"
 
 namespace switchyard::ctl {
-namespace {
-
-constexpr int kExitFailed = 1;
-
-}  // namespace
 
 SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal,
                      const Viewer& viewer) {
