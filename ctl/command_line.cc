@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/suggest.h"
+#include "core/base/units.h"
 #include "core/cli/command_line.h"
 #include "core/resolve/what_if.h"
 
@@ -26,8 +27,9 @@ constexpr char kGlobalOptions[] =
     "Options of every command:\n"
     "  --target HOST:PORT   the coordinator (default 127.0.0.1:7700)\n"
     "  -o table|json        output format (default: table on a terminal, else json)\n"
-    "  --timeout SECONDS    timeout of each call (default 10; apply: 1800), and of the whole wait\n"
-    "                       with --wait and in wait (default 300; apply: 1800)\n";
+    "  --timeout TIME       timeout of each call (default 10s; apply: 30m), and of the whole wait\n"
+    "                       with --wait and in wait (default 5m; apply: 30m); 90s, 5m, or "
+    "seconds\n";
 
 // Verb names in the order of the help; also the candidates for "did you mean".
 const std::vector<std::string>& Verbs() {
@@ -263,6 +265,15 @@ void AddVersion(CLI::App& app, Raw& raw) {
   verb->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl version --client\n"));
 }
 
+// Replaces a duration with a unit by its seconds, and leaves anything else to the check of the
+// number.
+std::string ToSeconds(std::string& text) {
+  if (const auto time = ParseDuration(text)) {
+    text = absl::StrCat(std::chrono::duration<double>(*time).count());
+  }
+  return "";
+}
+
 void AddGlobalOptions(CLI::App& app, Raw& raw) {
   app.add_option("--target", raw.line.target, "The coordinator, as host:port")
       ->check(CLI::Validator(CheckTarget, ""))
@@ -271,8 +282,9 @@ void AddGlobalOptions(CLI::App& app, Raw& raw) {
                  "table or json; default: table on a terminal, else json")
       ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--timeout", raw.timeout_s,
-                 "Timeout in seconds: of each call (default 10; apply: 1800), and of a wait as a "
-                 "whole (default 300; apply: 1800)")
+                 "Timeout, as 90s, 5m or a number of seconds: of each call (default 10s; apply: "
+                 "30m), and of a wait as a whole (default 5m; apply: 30m)")
+      ->transform(CLI::Validator(ToSeconds, ""))
       ->check(CLI::Range(0.001, 86400.0));
 }
 

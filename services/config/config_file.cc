@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <set>
 #include <utility>
@@ -27,6 +28,8 @@ using google::protobuf::Descriptor;
 using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
+
+constexpr std::uint32_t kIntegerMax = std::numeric_limits<std::int32_t>::max();
 
 std::vector<std::string> KeysOf(const Descriptor& type) {
   std::vector<std::string> keys;
@@ -105,9 +108,11 @@ class Filler {
                    &google::protobuf::Reflection::AddString, field, message, node.Scalar());
       case FieldDescriptor::CPPTYPE_UINT32: {
         std::uint32_t value = 0;
-        // SimpleAtoi also accepts signs and spaces, which would be surprising in a file.
-        if (!IsDecimal(node) || !absl::SimpleAtoi(node.Scalar(), &value)) {
-          return Bad(node, path, Quoted(node, " is not a whole number from 0 to 4294967295"));
+        // SimpleAtoi also accepts signs and spaces, which would be surprising in a file. The limit
+        // is that of the coordinator, whose error could not name the line.
+        if (!IsDecimal(node) || !absl::SimpleAtoi(node.Scalar(), &value) || value > kIntegerMax) {
+          return Bad(node, path,
+                     Quoted(node, absl::StrCat(" is not a whole number from 0 to ", kIntegerMax)));
         }
         return Set(at, &google::protobuf::Reflection::SetUInt32,
                    &google::protobuf::Reflection::AddUInt32, field, message, value);

@@ -151,6 +151,9 @@ TEST(CommandLineTest, HasDefaults) {
   EXPECT_FALSE(get.output.has_value());
   EXPECT_EQ(get.timeout, std::chrono::seconds(10));
   EXPECT_EQ(apply.timeout, std::chrono::minutes(30));
+  EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "5m"}).timeout, std::chrono::minutes(5));
+  EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "500ms"}).timeout,
+            std::chrono::milliseconds(500));
   EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "0.5"}).timeout,
             std::chrono::milliseconds(500));
 }
@@ -197,6 +200,9 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"get", "workers", "--target", "here"}, "\"here\" is not \"host:port\""},
         WrongWords{{"get", "workers", "--target", "h:99999"}, "is not \"host:port\""},
         WrongWords{{"get", "workers", "--timeout", "0"}, "timeout"},
+        WrongWords{{"get", "workers", "--timeout", "5d"}, "timeout"},
+        WrongWords{{"-v"}, "unknown option -v; did you mean --version?"},
+        WrongWords{{"get", "workers", "--taget", "h:1"}, "did you mean --target?"},
         WrongWords{{"get", "workers", "more"}, "more"}));
 
 TEST(CommandLineTest, HelpOfEachVerbHasExamplesAndTheCommonOptions) {
