@@ -220,6 +220,7 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
   server.data_hosts = worker.data_hosts;
   server.data_ports = DataPortsOf(options);
+  server.logger = worker.logger;
   SY_ASSIGN_OR_RETURN(worker.server,
                       WorkerServer::Start(server, &worker.node->experts(), worker.sources.get()));
   // ExpertService must listen before the worker registers, because sources connect as soon as an

@@ -52,12 +52,13 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
         test_ports_(options.data_hosts, options.data_ports),
         dial_threads_(kPeerDialsMax),
         attach_threads_{ThreadPool(options.attach_threads), ThreadPool(options.bind_threads)},
+        logger_(options.logger),
         status_threads_(options.status_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override {
-    return ServeAttach(context, experts_, &attach_threads_);
+    return ServeAttach(context, experts_, &attach_threads_, logger_);
   }
 
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
@@ -146,6 +147,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   TestPorts test_ports_;
   ThreadPool dial_threads_;
   AttachThreads attach_threads_;
+  Logger* const logger_;
   ThreadPool status_threads_;
   ThreadPool gateway_threads_;
 };
