@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build bundle verify eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
+.PHONY: help demo build bundle verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -20,13 +20,36 @@ bundle: ## write out/bundle/switchyard-*.tar.zst, which runs on other machines (
 	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/bundle
 
-verify: ## check GOLDEN=file (WORKERS MODE TRANSPORT DEVICE TARGET DEPLOYMENT MODEL FORMAT)
-	@scripts/bootstrap build $(CUDA_PACKAGES)
-	@scripts/run_program verify golden! workers mode transport device target deployment format
+# verify and eval end as their programs do: 0 within bounds, 1 outside, 2 not measured. make itself would
+# end with 2 after any command that fails. With --question it ends with 1 when a command is left to run,
+# and runs lines that begin with "+" all the same: so the program is such a line, and leaves a command
+# when it ended with 1. Not with -n, which would run these lines, nor beside goals that --question would
+# not make: there 1 becomes 2.
+CHECKS := verify eval
+IS_CHECK := $(and $(MAKECMDGOALS),$(if $(filter-out $(CHECKS),$(MAKECMDGOALS)),,yes))
+ifeq ($(IS_CHECK)$(findstring n,$(firstword -$(MAKEFLAGS))),yes)
+  MAKEFLAGS += --question
+  ALWAYS := +
+endif
+# The file has the code until the check is finished; its name is that of this make.
+CHECK_FILE := out/.$(shell echo $$PPID)
+RUN_CHECK = $(ALWAYS)@mkdir -p out; scripts/bootstrap build $(CUDA_PACKAGES) || exit 2; \
+  scripts/run_program $(1); code=$$?; [ $$code -lt 2 ] || exit 2; echo $$code >$(CHECK_FILE).$@
+FINISH_CHECK = $(if $(filter 1,$(shell cat $(CHECK_FILE).run-$@ 2>/dev/null; \
+  rm -f $(CHECK_FILE).run-$@)),@exit 1)
 
-eval: ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of verify)
-	@scripts/bootstrap build $(CUDA_PACKAGES)
-	@scripts/run_program eval text! windows expect workers mode transport device target deployment format
+verify: run-verify ## check GOLDEN=file (WORKERS MODE TRANSPORT DEVICE TARGET DEPLOYMENT MODEL FORMAT)
+	$(FINISH_CHECK)
+
+run-verify:
+	$(call RUN_CHECK,verify golden! workers mode transport device target deployment format)
+
+eval: run-eval ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of verify)
+	$(FINISH_CHECK)
+
+run-eval:
+	$(call RUN_CHECK,switchyard-eval text! windows expect workers mode transport device target \
+	  deployment format)
 
 accuracy: ## measure every weight scheme, wire dtype and mode (TEXT=file WINDOWS=n DEVICE MARKDOWN=1)
 	@scripts/bootstrap build $(CUDA_PACKAGES)

@@ -39,7 +39,7 @@ ServedModel::ServedModel(const std::string& bin_dir, const std::string& checkpoi
                            : std::filesystem::absolute(checkpoint).string();
   options.workers = workers;
   options.start_timeout = kReady;
-  options.worker_flags = {"--net-devices", "lo", "--busy-poll-us", absl::StrCat(busy_poll_us)};
+  options.worker_flags = {"--net-devices", "lo", "--busy-poll", absl::StrCat(busy_poll_us, "us")};
   options.devices = device;
   deployment_ = OrExit(LocalDeployment::Start(std::move(options)));
 }

@@ -166,13 +166,12 @@ void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
     controller = &added.first->second;
   }
   const Revision& revision = apply.revisions.list()->back();
-  const absl::string_view reason = revision.rollback_to == 0 ? "Applied" : "RolledBack";
-  context_->out->Info(
-      OnDeployment(apply.spec.name, reason),
-      "deployment %s: %s as revision %d, model %s, %d MoE layers of %d experts", apply.spec.name,
-      revision.rollback_to == 0 ? "applied" : absl::StrCat("rolled back to ", revision.rollback_to),
-      revision.number, apply.spec.model, apply.record.facts.layers.size(),
-      apply.record.facts.shape.experts);
+  const bool applied = revision.rollback_to == 0;
+  context_->out->OfDeployment(apply.spec.name, applied ? "Applied" : "RolledBack")
+      .Info("%s as revision %d, model %s, %d MoE layers of %d experts",
+            applied ? "applied" : absl::StrCat("rolled back to ", revision.rollback_to),
+            revision.number, apply.spec.model, apply.record.facts.layers.size(),
+            apply.record.facts.shape.experts);
   // Before the answer, so that it says what came of the deployment with the available workers.
   controller->Evaluate(now);
   context_->out->Add(AnswerDeployment{id, ViewOf(*controller, now)});

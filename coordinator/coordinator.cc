@@ -113,10 +113,9 @@ void Coordinator::RetireUnclaimed() {
     if (!member.connected()) continue;
     for (auto& [key, hold] : member.holds) {
       if (hold.state == HoldState::kRetireSent || claimed(key.deployment)) continue;
-      out_.Warn(
-          OnWorker(id, "EpochUnclaimed"),
-          "worker %s holds epoch %d of deployment %s, which does not exist here: it is retired", id,
-          key.epoch.value, key.deployment);
+      out_.OfWorker(id, "EpochUnclaimed")
+          .Warn("holds epoch %d of deployment %s, which does not exist here: it is retired",
+                key.epoch.value, key.deployment);
       hold.state = HoldState::kRetireSent;
       hold.retired_at = now_;
       members_.Send(member, switchyard::Retire{key.deployment, key.epoch});
@@ -201,7 +200,7 @@ void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
   // A repetition must not restart the time in which further leaves share one epoch.
   if (std::exchange(member.leaving, true)) return;
-  out_.Info(OnWorker(member.id, "Leaving"), "worker %s asks to leave", member.id);
+  out_.OfWorker(member.id, "Leaving").Info("asks to leave");
   for (auto& [name, controller] : deployments_) controller.OnLeaveRequested(now_);
 }
 
@@ -236,8 +235,8 @@ void Coordinator::FinishDuty(const Duties::Change& change, const absl::Status& s
     return;
   }
   members_.SetDuty(change.worker, change.duty);
-  out_.Info(OnWorker(change.worker, ReasonFor(change.duty)), "worker %s: %s", change.worker,
-            WorkerDutyName(change.duty));
+  out_.OfWorker(change.worker, ReasonFor(change.duty))
+      .Info("has the duty %s", WorkerDutyName(change.duty));
   for (auto& [name, controller] : deployments_) {
     // As after a leave: several drains in a row share one epoch.
     if (change.duty == WorkerDuty::kDraining) {

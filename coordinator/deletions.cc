@@ -65,9 +65,8 @@ bool Deletions::OnStoreWritten(WriteId write, const absl::Status& status, TimePo
   if (deletion.removing) {
     deletion.removing = false;
     if (!status.ok()) {
-      out_->Warn(OnDeployment(name, "StoreFailed"),
-                 "deployment %s: could not be removed from the store, which is tried again: %s",
-                 name, status.message());
+      out_->OfDeployment(name, "StoreFailed")
+          .Warn("could not be removed from the store, which is tried again: %s", status.message());
       deletion.retry_at = now + kStoreRetry;
       return true;
     }
@@ -97,9 +96,8 @@ void Deletions::OnMarked(const std::string& name, const absl::Status& status, Ti
   deployment.MarkDeleting(deletion.marks_at_once);
   // Asked for meanwhile.
   if (deletion.at_once && !deletion.marks_at_once) return WriteMark(deployment, &deletion);
-  out_->Info(OnDeployment(name, "Deleting"),
-             "deployment %s: is being deleted; %d sessions are open", name,
-             sessions_->CountOf(name));
+  out_->OfDeployment(name, "Deleting")
+      .Info("is being deleted; %d sessions are open", sessions_->CountOf(name));
   for (const RequestId id : std::exchange(deletion.requests, {})) Answer(id, name, now);
 }
 
@@ -115,7 +113,7 @@ bool Deletions::Advance(TimePoint now) {
     Deletion& deletion = it->second;
     DeploymentController& deployment = deployments_->at(name);
     if (deletion.removed && deployment.IsGone()) {
-      out_->Info(OnDeployment(name, "Deleted"), "deployment %s: deleted", name);
+      out_->OfDeployment(name, "Deleted").Info("deleted");
       memory_->Forget(name);
       deployments_->erase(name);
       it = deletions_.erase(it);

@@ -160,9 +160,8 @@ EpochRule DeploymentController::Rule() const {
 bool DeploymentController::EndFormer(TimePoint now) {
   const std::string why = keeps_former() ? serving_.WhyEndFormer(gate_, now) : "";
   if (why.empty()) return false;
-  context_.out->Info(OnDeployment(name(), "FormerModelEnded"),
-                     "deployment %s: its former model, epoch %d, ends: %s", name(),
-                     serving_.former()->plan.epoch.value, why);
+  context_.out->OfEpoch(name(), serving_.former()->plan.epoch, "FormerModelEnded")
+      .Info("serves a former model, which ends: %s", why);
   announced_ = serving_.EndFormer();
   PromiseMemory();
   return true;
@@ -218,8 +217,8 @@ void DeploymentController::NoteServed() {
 void DeploymentController::SetNoPlan(const absl::Status& why) {
   dirty_ = false;
   status_.SetNoPlan(why, IsRefusal(why), applied_.plans_record());
-  context_.out->Warn(OnDeployment(name(), status_.refused() ? "Refused" : "NoPlan"),
-                     "deployment %s: no plan: %s", name(), why.message());
+  context_.out->OfDeployment(name(), status_.refused() ? "Refused" : "NoPlan")
+      .Warn("no plan: %s", why.message());
 }
 
 // Once in the life of the process (R17): every re-plan would repeat them.
@@ -288,9 +287,8 @@ void DeploymentController::PrepareChange(TimePoint now) {
   dirty_ = false;
   left_out_ = std::move(proposal->left_out);
   LogWarnings(proposal->warnings);
-  context_.out->Info(OnDeployment(name(), "EpochPreparing"),
-                     "deployment %s: preparing epoch %d on %d workers; %s", name(),
-                     change_->epoch().value, proposal->plan.workers.size(), proposal->changes);
+  context_.out->OfEpoch(name(), change_->epoch(), "EpochPreparing")
+      .Info("is prepared on %d workers; %s", proposal->plan.workers.size(), proposal->changes);
   const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
       std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}),
@@ -389,17 +387,15 @@ void DeploymentController::Serve(TimePoint now) {
   for (const PlanWorker& worker : serving_.plan()->workers) quarantine_.Clear(worker.id);
   dirty_ = true;  // The members may have changed meanwhile.
   PromiseMemory();
-  context_.out->Info(OnDeployment(name(), "EpochServing"),
-                     "deployment %s: epoch %d serves on %d workers", name(),
-                     serving_.plan()->epoch.value, serving_.plan()->workers.size());
+  context_.out->OfEpoch(name(), serving_.plan()->epoch, "EpochServing")
+      .Info("serves on %d workers", serving_.plan()->workers.size());
 }
 
 // Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends
 // ABORT or, where COMMIT was sent, RETIRE.
 void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
-  context_.out->Warn(OnDeployment(name(), "EpochGivenUp"),
-                     "deployment %s: epoch %d is given up: %s", name(), change_->epoch().value,
-                     failure.why.message());
+  context_.out->OfEpoch(name(), change_->epoch(), "EpochGivenUp")
+      .Warn("is given up: %s", failure.why.message());
   status_.SetGivenUp(change_->epoch(), failure.why);
   change_.reset();
   ++changes_.failed;

@@ -281,7 +281,7 @@ void Driver::Perform(const CloseWatch& effect) {
 void Driver::Perform(const Report& effect) {
   // Once in the process and not in the coordinator: deployments repeat each other's warnings.
   if (!effect.once.empty() && !once_->First(effect.once)) return;
-  logger_->Write(effect.level, effect.text);
+  logger_->Write(effect.level, effect.text, effect.fields);
 }
 
 }  // namespace switchyard

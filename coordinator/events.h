@@ -188,6 +188,7 @@ struct Report {
   std::string text;
   // The process logs one line for each such name; empty: every line.
   std::string once = {};
+  LogFields fields = {};
 };
 
 using Effect =

@@ -85,11 +85,12 @@ void Membership::Disconnect(const std::string& id, TimePoint now) {
   member.disconnected_at = now;
   if (member.goodbye_sent) {
     // It was released, so that its end is no loss and no grace is due.
-    Remove(id, "left");
+    Remove(id, "left", LogLevel::kInfo);
   } else {
-    out_->Warn(
-        OnWorker(id, "StreamEnded"), "worker %s: its stream ended; it has %d ms to reconnect", id,
-        std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
+    out_->OfWorker(id, "StreamEnded")
+        .Warn(
+            "has lost its stream, and has %d ms to reconnect",
+            std::chrono::duration_cast<std::chrono::milliseconds>(options_->stream_grace).count());
   }
 }
 
@@ -131,7 +132,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   if (!admitted.ok()) {
     // The member of this stream, if any, loses it and has its grace to come back.
     Disconnect(entry->second.member, now);
-    out_->Warn("a worker is refused: %s", admitted.message());
+    out_->Add(Report{LogLevel::kWarn, absl::StrCat("a worker is refused: ", admitted.message())});
     Close(stream, admitted);
     return admitted;
   }
@@ -143,7 +144,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   }
   if (before != nullptr && !returning) {
     Ban(before->id, before->incarnation);
-    Remove(before->id, "replaced by a new process");
+    Remove(before->id, "replaced by a new process", LogLevel::kInfo);
   }
   Member& member = members_[request.worker_id];
   if (member.endpoint != request.endpoint) {
@@ -178,12 +179,12 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.unreachable.clear();
   if (!member.reached && !member.dialing) Dial(member);
   DialUnwitnessed(member);
-  out_->Info(OnWorker(member.id, returning ? "Reconnected" : "Joined"),
-             "worker %s: %s, incarnation %s, %d epochs resident", member.id,
-             returning ? "reconnected" : "joined", ToHex(member.incarnation), member.holds.size());
+  out_->OfWorker(member.id, returning ? "Reconnected" : "Joined")
+      .Info("%s, incarnation %s, %d epochs resident", returning ? "reconnected" : "joined",
+            ToHex(member.incarnation), member.holds.size());
   if (member.duty != WorkerDuty::kServe) {
-    out_->Info("worker %s: is %s; 'syctl uncordon worker %s' lets plans use it", member.id,
-               WorkerDutyName(member.duty), member.id);
+    out_->OfWorker(member.id).Info("is %s; 'syctl uncordon worker %s' lets plans use it",
+                                   WorkerDutyName(member.duty), member.id);
   }
   return &member;
 }
@@ -316,7 +317,7 @@ Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoi
   member.reached = status.ok();
   if (status.ok()) {
     if (!member.unreachable.empty()) {
-      out_->Info(OnWorker(member.id, "Reachable"), "worker %s can be reached now", member.id);
+      out_->OfWorker(member.id, "Reachable").Info("can be reached now");
     }
     member.unreachable.clear();
     DialUnwitnessed(member);
@@ -328,9 +329,8 @@ Membership::DialOutcome Membership::OnDialed(const WorkerDialed& dialed, TimePoi
                                                      member.unreachable == status.message());
   member.unreachable = std::string(status.message());
   if (known) return DialOutcome::kNothingNew;
-  out_->Warn(OnWorker(member.id, "Unreachable"),
-             "worker %s is left out of plans, since it cannot be reached: %s", member.id,
-             member.unreachable);
+  out_->OfWorker(member.id, "Unreachable")
+      .Warn("is left out of plans, since it cannot be reached: %s", member.unreachable);
   return DialOutcome::kUnreachable;
 }
 
@@ -343,15 +343,14 @@ bool Membership::JudgeProgress(TimePoint now) {
     if (!why.empty()) {
       if (member.stuck.empty()) {
         changed = true;
-        out_->Warn(OnWorker(id, "Stuck"), "worker %s is stuck and is left out of plans: %s", id,
-                   why);
+        out_->OfWorker(id, "Stuck").Warn("is stuck and is left out of plans: %s", why);
       }
       member.stuck = std::move(why);
       member.stuck_at = now;
     } else if (!member.stuck.empty() && now >= member.stuck_at + options_->stuck_recovery) {
       // Not at its first sign of life: moving its experts to and fro costs more than it would add.
       changed = true;
-      out_->Info(OnWorker(id, "Recovered"), "worker %s works again", id);
+      out_->OfWorker(id, "Recovered").Info("works again");
       member.stuck.clear();
     }
   }
@@ -454,8 +453,8 @@ WorkerState Membership::StateOf(const Member& member) const {
   return WorkerState::kLive;
 }
 
-void Membership::Remove(const std::string& id, absl::string_view why) {
-  out_->Warn(OnWorker(id, "Left"), "worker %s is no longer a member: %s", id, why);
+void Membership::Remove(const std::string& id, absl::string_view why, LogLevel level) {
+  out_->OfWorker(id, "Left").Say(level, "is no longer a member: %s", why);
   members_.erase(id);
 }
 

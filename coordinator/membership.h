@@ -161,7 +161,7 @@ class Membership {
   // Empty while its work moves.
   [[nodiscard]] std::string WhyStuck(const Member& member, TimePoint now) const;
   // Forgets the member and everything it held.
-  void Remove(const std::string& id, absl::string_view why);
+  void Remove(const std::string& id, absl::string_view why, LogLevel level = LogLevel::kWarn);
   void Close(StreamId stream, const absl::Status& why);
   // The member has no stream any more: its grace starts, or, after Goodbye, it is removed. Does
   // nothing for an empty id.

@@ -11,7 +11,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
-#include "absl/strings/strip.h"
 
 #include "coordinator/events.h"
 #include "coordinator/history/journal.h"
@@ -21,19 +20,6 @@
 #include "core/base/wall_time.h"
 
 namespace switchyard {
-
-// The object that a line of the log is about, and a word for what happened to it.
-struct Subject {
-  JournalObject object;
-  const std::string& name;
-  absl::string_view reason;
-};
-inline Subject OnDeployment(const std::string& name, absl::string_view reason) {
-  return {JournalObject::kDeployment, name, reason};
-}
-inline Subject OnWorker(const std::string& name, absl::string_view reason) {
-  return {JournalObject::kWorker, name, reason};
-}
 
 class Outbox {
  public:
@@ -46,23 +32,60 @@ class Outbox {
   void Add(T effect) {
     effects_.emplace_back(std::move(effect));
   }
-  // A line for the log and an entry of the journal.
-  template <typename... Args>
-  void Info(const Subject& about, const absl::FormatSpec<Args...>& format, const Args&... args) {
-    Note(LogLevel::kInfo, about, absl::StrFormat(format, args...));
+  // A line about something: out.OfWorker("w0").Info("joined") is "worker w0 joined", with the id as
+  // a field. With a reason, a word for what happened, it is an entry of the journal too.
+  class Line {
+   public:
+    Line(Outbox* out, std::string about, JournalEntry entry, LogFields fields)
+        : out_(out),
+          about_(std::move(about)),
+          entry_(std::move(entry)),
+          fields_(std::move(fields)) {}
+    template <typename... Args>
+    void Say(LogLevel level, const absl::FormatSpec<Args...>& format, const Args&... args) {
+      out_->Note(*this, level, absl::StrFormat(format, args...));
+    }
+    template <typename... Args>
+    void Info(const absl::FormatSpec<Args...>& format, const Args&... args) {
+      Say(LogLevel::kInfo, format, args...);
+    }
+    template <typename... Args>
+    void Warn(const absl::FormatSpec<Args...>& format, const Args&... args) {
+      Say(LogLevel::kWarn, format, args...);
+    }
+
+   private:
+    friend class Outbox;
+
+    Outbox* const out_;
+    const std::string about_;   // the line begins with it
+    const JournalEntry entry_;  // whose message is the beginning of the message
+    const LogFields fields_;
+  };
+  Line OfWorker(const std::string& id, absl::string_view reason = "") {
+    return {this,
+            absl::StrCat("worker ", id, " "),
+            Entry(JournalObject::kWorker, id, reason),
+            {{"worker", id}}};
   }
-  template <typename... Args>
-  void Warn(const Subject& about, const absl::FormatSpec<Args...>& format, const Args&... args) {
-    Note(LogLevel::kWarn, about, absl::StrFormat(format, args...));
+  Line OfDeployment(const std::string& name, absl::string_view reason = "") {
+    return {this,
+            absl::StrCat("deployment ", name, ": "),
+            Entry(JournalObject::kDeployment, name, reason),
+            {{"deployment", name}}};
   }
-  // A line for the log.
-  template <typename... Args>
-  void Info(const absl::FormatSpec<Args...>& format, const Args&... args) {
-    Add(Report{LogLevel::kInfo, absl::StrFormat(format, args...)});
+  Line OfEpoch(const std::string& deployment, Epoch epoch, absl::string_view reason = "") {
+    return {this,
+            absl::StrCat("deployment ", deployment, ": "),
+            Entry(JournalObject::kDeployment, deployment, reason,
+                  absl::StrCat("epoch ", epoch.value, " ")),
+            {{"deployment", deployment}, {"epoch", epoch.value}}};
   }
-  template <typename... Args>
-  void Warn(const absl::FormatSpec<Args...>& format, const Args&... args) {
-    Add(Report{LogLevel::kWarn, absl::StrFormat(format, args...)});
+  Line OfSession(const std::string& id, const std::string& deployment) {
+    return {this,
+            absl::StrCat("deployment ", deployment, ": "),
+            Entry(JournalObject::kDeployment, deployment, "", absl::StrCat("session ", id, " ")),
+            {{"session", id}, {"deployment", deployment}}};
   }
   void WarnOnce(absl::string_view once, absl::string_view text) {
     Add(Report{LogLevel::kWarn, std::string(text), std::string(once)});
@@ -79,23 +102,21 @@ class Outbox {
   [[nodiscard]] const Journal& journal() const { return journal_; }
 
  private:
-  void Note(LogLevel level, const Subject& about, std::string text) {
-    journal_.Add(EntryFor(level, about, text), wall_time_);
-    Add(Report{level, std::move(text)});
-  }
-  // The message without the name of what it is about, which the entry has.
-  static JournalEntry EntryFor(LogLevel level, const Subject& about, absl::string_view text) {
+  static JournalEntry Entry(JournalObject object, const std::string& name, absl::string_view reason,
+                            std::string message = "") {
     JournalEntry entry;
-    entry.level = level;
-    entry.object = about.object;
-    entry.name = about.name;
-    entry.reason = std::string(about.reason);
-    const bool worker = about.object == JournalObject::kWorker;
-    const bool named =
-        absl::ConsumePrefix(&text, absl::StrCat(worker ? "worker " : "deployment ", about.name));
-    if (named && !absl::ConsumePrefix(&text, ": ")) absl::ConsumePrefix(&text, " ");
-    entry.message = std::string(text);
+    entry.object = object;
+    entry.name = name;
+    entry.reason = std::string(reason);
+    entry.message = std::move(message);
     return entry;
+  }
+  void Note(const Line& line, LogLevel level, absl::string_view text) {
+    JournalEntry entry = line.entry_;
+    entry.level = level;
+    absl::StrAppend(&entry.message, text);
+    Add(Report{level, absl::StrCat(line.about_, entry.message), "", line.fields_});
+    if (!entry.reason.empty()) journal_.Add(std::move(entry), wall_time_);
   }
 
   std::vector<Effect> effects_;

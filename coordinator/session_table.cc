@@ -49,6 +49,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .mode = request.mode,
                               .source = request.source,
                               .known_since = now};
+  SayOf(grant.session, sessions_[grant.session], "is opened");
   return grant;
 }
 
@@ -60,13 +61,19 @@ void SessionTable::Close(SessionId session) {
     out_->Add(CloseWatch{it->second.watch, absl::OkStatus()});
     watches_.erase(it->second.watch);
   }
+  SayOf(session, it->second, "is closed");
   sessions_.erase(it);
+}
+
+void SessionTable::SayOf(SessionId id, const Session& session, absl::string_view what) {
+  out_->OfSession(ToHex(id), session.deployment).Say(LogLevel::kDebug, "%s", what);
 }
 
 void SessionTable::End(const std::string& deployment, const absl::Status& why) {
   std::erase_if(sessions_, [&](const auto& entry) {
     const Session& session = entry.second;
     if (session.deployment != deployment) return false;
+    SayOf(entry.first, session, "is ended by the coordinator");
     if (session.watch.value != 0) {
       out_->Add(CloseWatch{session.watch, why});
       watches_.erase(session.watch);
@@ -173,7 +180,10 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
 void SessionTable::Expire(TimePoint now) {
   std::erase_if(sessions_, [&](const auto& entry) {
     const Session& session = entry.second;
-    return session.watch.value == 0 && now - session.unwatched_since >= options_->session_linger;
+    const bool over =
+        session.watch.value == 0 && now - session.unwatched_since >= options_->session_linger;
+    if (over) SayOf(entry.first, session, "is forgotten: nobody has watched it");
+    return over;
   });
 }
 

@@ -87,6 +87,8 @@ class SessionTable {
   };
 
   [[nodiscard]] absl::Status CheckRoom() const;
+  // Reports, at debug, what became of a session.
+  void SayOf(SessionId id, const Session& session, absl::string_view what);
   // The session of `request`: known, or added because its plan is known.
   absl::StatusOr<Session*> Find(const WatchRequest& request,
                                 const DeploymentController* deployment);

@@ -15,6 +15,7 @@
 #include "report/plan_summary.h"
 #include "report/text_table.h"
 #include "services/config/config_file.h"
+#include "services/config/yaml_text.h"
 #include "services/convert/enum_words.h"
 #include "services/convert/plan.h"
 
@@ -93,6 +94,7 @@ absl::Status WaitForApplied(const Run& run, TimePoint end, v1::Deployment* deplo
 
 absl::Status Apply(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
+  const std::string file = NameOfFile(run.line.file);
   // A dry run creates nothing, so there is no state to show.
   TextTable table(run.line.dry_run
                       ? std::vector<std::string>{"NAME", "RESULT"}
@@ -109,19 +111,18 @@ absl::Status Apply(const Run& run, std::string* out) {
     absl::StatusOr<v1::ApplyDeploymentResponse> applied =
         run.coordinator.Apply(spec, run.line.dry_run);
     if (!applied.ok()) {
-      status.Update(
-          Annotate(WithMetadata(applied.status(), "deployment", spec.name()), run.line.file));
+      status.Update(Annotate(WithMetadata(applied.status(), "deployment", spec.name()), file));
       break;
     }
     v1::Deployment& after = *applied->mutable_deployment();
     const std::string result = ResultWord(before, after, run.line.dry_run);
     if (run.line.wait && RefusalOf(after).ok()) {
-      status.Update(Annotate(WaitForApplied(run, end, &after), run.line.file));
+      status.Update(Annotate(WaitForApplied(run, end, &after), file));
     }
     table.Add({after.spec().name(), result, EnumWord(after.state()), after.activity()});
     list.push_back({{"result", result}, {"deployment", ToJson(after)}});
     // The first refusal decides the exit code; the table shows all.
-    status.Update(Annotate(RefusalOf(after), run.line.file));
+    status.Update(Annotate(RefusalOf(after), file));
     // Printed here as well, because an operator may not have access to the coordinator's log.
     for (const v1::DispatchWarning& warning : applied->warnings()) {
       if (!run.line.dry_run) {

@@ -10,12 +10,12 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/cli/command_line.h"
 #include "ctl/verbs.h"
 
 namespace switchyard::ctl {
 namespace {
 
-constexpr int kExitUsage = 2;
 constexpr double kCallTimeoutSeconds = 10;
 // Long, because the coordinator hashes the whole checkpoint before it answers.
 constexpr double kApplyTimeoutSeconds = 1800;
@@ -23,9 +23,8 @@ constexpr double kWaitTimeoutSeconds = 300;
 
 // Usage errors name the command whose help answers them.
 ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
-  return {std::nullopt, kExitUsage,
-          absl::StrCat("syctl: ", what, "\nnext: 'syctl ", verb, verb.empty() ? "" : " ",
-                       "--help' shows the usage\n")};
+  ProgramEnd end = UsageMistake(absl::StrCat("syctl", verb.empty() ? "" : " ", verb), what);
+  return {std::nullopt, end.exit_code, std::move(end.text)};
 }
 
 // The first of `words` that is not an option, if it is not a verb either. CLI11's own error for it
@@ -170,6 +169,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   app.require_subcommand(1);
   // Global options are accepted before and after the verb.
   app.fallthrough();
+  AddVersionFlag(app);
   AddVerbs(app, raw);
   app.footer(
       "Examples:\n"
@@ -188,11 +188,13 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
     std::ostringstream out;
     app.exit(help, out, out);
     return {std::nullopt, 0, out.str()};
+  } catch (const CLI::CallForVersion& version) {
+    return {std::nullopt, 0, version.what()};
   } catch (const CLI::ParseError& error) {
     // CLI11 keeps the subcommands that it parsed before the error.
     if (!app.get_subcommands().empty()) verb = app.get_subcommands().front()->get_name();
     const std::string unknown = verb.empty() ? UnknownVerb(words) : "";
-    const std::string what = unknown.empty() ? std::string(error.what())
+    const std::string what = unknown.empty() ? MistakeText(app, error)
                                              : absl::StrCat("unknown verb \"", unknown, "\"",
                                                             DidYouMean(unknown, Verbs()));
     return Usage(what, verb);

@@ -24,12 +24,13 @@
 #include <vector>
 
 #include "core/base/clock.h"
+#include "core/base/default_address.h"
 #include "ctl/waiting.h"
 #include "switchyard/v1/types.pb.h"
 
 namespace switchyard::ctl {
 
-inline constexpr char kDefaultTarget[] = "127.0.0.1:7700";
+inline constexpr const char* kDefaultTarget = kDefaultCoordinator;
 
 // The first word of a command.
 enum class Verb {

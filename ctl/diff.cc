@@ -13,6 +13,7 @@
 #include "ctl/waiting.h"
 #include "report/plan_summary.h"
 #include "services/config/config_file.h"
+#include "services/config/yaml_text.h"
 #include "services/convert/plan.h"
 
 namespace switchyard::ctl {
@@ -168,14 +169,15 @@ std::vector<Difference> Compare(const DiffSide& from, const DiffSide& to) {
 
 absl::Status Diff(const Run& run, SyctlResult* result) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
+  const std::string file = NameOfFile(run.line.file);
   Json list = Json::array();
   absl::Status refusal;
   for (const v1::DeploymentSpec& spec : specs) {
     std::string against;
     SY_ASSIGN_OR_RETURN(const DiffSide served, ServedSide(run, spec.name(), &against));
     const auto wanted = run.coordinator.Apply(spec, /*dry_run=*/true);
-    if (!wanted.ok()) return Annotate(wanted.status(), run.line.file);
-    refusal.Update(Annotate(RefusalOf(wanted->deployment()), run.line.file));
+    if (!wanted.ok()) return Annotate(wanted.status(), file);
+    refusal.Update(Annotate(RefusalOf(wanted->deployment()), file));
     SY_ASSIGN_OR_RETURN(const DiffSide side, WantedSide(*wanted));
     const std::vector<Difference> differences = Compare(served, side);
     list.push_back({{"deployment", spec.name()},
@@ -185,7 +187,7 @@ absl::Status Diff(const Run& run, SyctlResult* result) {
     if (differences.empty()) continue;
     result->exit_code = kExitDifferences;
     if (run.json()) continue;
-    absl::StrAppend(&result->out, "deployment ", spec.name(), ": ", against, "; ", run.line.file,
+    absl::StrAppend(&result->out, "deployment ", spec.name(), ": ", against, "; ", file,
                     " differs\n", Text(differences), "  ", wanted->deployment().activity(), "\n");
   }
   if (run.json()) result->out += Print({{"diff", list}});

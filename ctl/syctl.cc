@@ -1,5 +1,6 @@
 #include "ctl/syctl.h"
 
+#include "core/cli/exit_code.h"
 #include "ctl/command_line.h"
 #include "ctl/commands.h"
 #include "ctl/coordinator_client.h"
@@ -8,8 +9,7 @@
 namespace switchyard::ctl {
 namespace {
 
-constexpr int kExitFailed = 1;
-constexpr int kExitNotCompared = 2;  // diff, whose 1 stands for differences
+constexpr int kExitNotCompared = kExitUsage;  // of diff, whose 1 stands for differences
 
 }  // namespace
 

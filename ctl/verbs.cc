@@ -1,6 +1,7 @@
 #include "ctl/verbs.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <limits>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/suggest.h"
+#include "core/base/units.h"
 #include "core/resolve/what_if.h"
 
 namespace switchyard::ctl {
@@ -19,8 +21,9 @@ constexpr char kGlobalOptions[] =
     "Options of every command:\n"
     "  --target HOST:PORT   the coordinator (default 127.0.0.1:7700)\n"
     "  -o table|json        output format (default: table on a terminal, else json)\n"
-    "  --timeout SECONDS    timeout of each call (default 10; apply: 1800), and of the whole wait\n"
-    "                       with --wait and in wait (default 300; apply: 1800)\n";
+    "  --timeout TIME       timeout of each call (default 10s; apply: 30m), and of the whole wait\n"
+    "                       with --wait and in wait (default 5m; apply: 30m); 90s, 5m, or "
+    "seconds\n";
 
 // Accepts both forms of each of `kinds`; errors list the form that the verb's help uses.
 CLI::Validator KindOf(std::vector<Kind> kinds, bool many, Kind* out) {
@@ -59,7 +62,8 @@ void AddWait(CLI::App* verb, RawCommandLine& raw, const std::string& help) {
 
 void AddApply(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb = app.add_subcommand("apply", "Create or change deployments from a file");
-  verb->add_option("-f,--file", raw.line.file, "YAML or JSON; several documents separated by ---")
+  verb->add_option("-f,--file", raw.line.file,
+                   "YAML or JSON, several documents separated by ---; -: standard input")
       ->required();
   verb->add_flag("--dry-run", raw.line.dry_run, "Check the file without changing anything");
   AddWait(verb, raw, "Wait until what was applied serves");
@@ -69,6 +73,7 @@ void AddApply(CLI::App& app, RawCommandLine& raw) {
                             "  syctl apply -f deployment.yaml\n"
                             "  syctl apply -f deployment.yaml --wait --timeout 600\n"
                             "  syctl apply -f deployment.yaml --dry-run\n"
+                            "  generate-deployments | syctl apply -f -\n"
                             "A minimal file:\n"
                             "  name: local\n"
                             "  checkpoint: /models/qwen3-moe\n"));
@@ -260,6 +265,15 @@ void AddVersion(CLI::App& app, RawCommandLine& raw) {
   verb->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl version --client\n"));
 }
 
+// Replaces a duration with a unit by its seconds, and leaves anything else to the check of the
+// number.
+std::string ToSeconds(std::string& text) {
+  if (const auto time = ParseDuration(text)) {
+    text = absl::StrCat(std::chrono::duration<double>(*time).count());
+  }
+  return "";
+}
+
 void AddGlobalOptions(CLI::App& app, RawCommandLine& raw) {
   app.add_option("--target", raw.line.target, "The coordinator, as host:port")
       ->check(CLI::Validator(CheckTarget, ""))
@@ -268,8 +282,9 @@ void AddGlobalOptions(CLI::App& app, RawCommandLine& raw) {
                  "table or json; default: table on a terminal, else json")
       ->check(CLI::IsMember({"table", "json"}));
   app.add_option("--timeout", raw.timeout_s,
-                 "Timeout in seconds: of each call (default 10; apply: 1800), and of a wait as a "
-                 "whole (default 300; apply: 1800)")
+                 "Timeout, as 90s, 5m or a number of seconds: of each call (default 10s; apply: "
+                 "30m), and of a wait as a whole (default 5m; apply: 30m)")
+      ->transform(CLI::Validator(ToSeconds, ""))
       ->check(CLI::Range(0.001, 86400.0));
 }
 

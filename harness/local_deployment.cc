@@ -38,6 +38,25 @@ std::string Quoted(const std::string& text) {
   return out + "\"";
 }
 
+// The processes' folder is this one's, but a path in the file belongs to the file's folder.
+// "synthetic:..." is no path.
+std::string CheckpointFromHere(const std::string& checkpoint) {
+  const std::size_t end = checkpoint.find_first_of("/:");
+  if (end != std::string::npos && checkpoint[end] == ':') return checkpoint;
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(checkpoint, error);
+  return error ? checkpoint : path.lexically_normal().string();
+}
+
+bool Contains(const std::vector<std::string>& flags, absl::string_view flag) {
+  return std::find(flags.begin(), flags.end(), flag) != flags.end();
+}
+
+// The logs are files, where a program would write JSON, but people read them.
+void LogForPeople(const std::vector<std::string>& flags, std::vector<std::string>* argv) {
+  if (!Contains(flags, "--log-format")) argv->insert(argv->end(), {"--log-format", "text"});
+}
+
 absl::Status Killed() {
   return MakeError(absl::StatusCode::kUnavailable, Reason::kSessionClosed,
                    "the deployment was killed while it started");
@@ -75,7 +94,7 @@ absl::Status LocalDeployment::MakeDirectory() {
   directory_ = pattern;
   std::ofstream file(directory_ + "/deployment.yaml");
   file << "name: " << Quoted(options_.name) << "\n"
-       << "checkpoint: " << Quoted(options_.checkpoint) << "\n"
+       << "checkpoint: " << Quoted(CheckpointFromHere(options_.checkpoint)) << "\n"
        << "min_workers: " << (options_.min_workers > 0 ? options_.min_workers : options_.workers)
        << "\n";
   if (!options_.dispatcher_output_dtype.empty()) {
@@ -116,9 +135,8 @@ absl::Status LocalDeployment::StartCoordinator(const std::string& listen) {
                                 "--deployment", directory_ + "/deployment.yaml"};
   const auto& flags = options_.coordinator_flags;
   // The deployment ends with this object, so its plans need no file.
-  if (std::find(flags.begin(), flags.end(), "--store") == flags.end()) {
-    argv.insert(argv.end(), {"--store", "memory"});
-  }
+  if (!Contains(flags, "--store")) argv.insert(argv.end(), {"--store", "memory"});
+  LogForPeople(flags, &argv);
   argv.insert(argv.end(), flags.begin(), flags.end());
   SY_ASSIGN_OR_RETURN(ChildProcess process, Spawn(argv, "coordinator"));
   coordinator_ = std::make_unique<ChildProcess>(std::move(process));
@@ -137,6 +155,7 @@ absl::Status LocalDeployment::StartWorker(std::size_t worker) {
                                 coordinator_address_,
                                 "--id",
                                 WorkerName(worker)};
+  LogForPeople(options_.worker_flags, &argv);
   argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   if (!options_.flags_in_turn.empty()) {
     const auto& own = options_.flags_in_turn[worker % options_.flags_in_turn.size()];

@@ -5,13 +5,13 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/cli/exit_code.h"
 #include "quantize/command_line.h"
 #include "quantize/report.h"
 
 namespace switchyard::quantize {
 namespace {
 
-constexpr int kExitFailed = 1;
 constexpr int kExitInterrupted = 130;
 constexpr Duration kBetweenLines = std::chrono::milliseconds(100);
 

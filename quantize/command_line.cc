@@ -1,15 +1,15 @@
 #include "quantize/command_line.h"
 
-#include <sstream>
 #include <utility>
 
 #include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 
+#include "core/base/units.h"
+#include "core/cli/command_line.h"
+
 namespace switchyard::quantize {
 namespace {
-
-constexpr int kExitUsage = 2;
 
 constexpr char kFooter[] =
     "Routed experts are quantized; attention, router, norms, embeddings, shared experts and draft\n"
@@ -38,6 +38,7 @@ struct Raw {
   CommandLine line;
   std::string scheme;
   std::string layout;
+  std::string shard;
 };
 
 void AddOptions(CLI::App& app, Raw& raw) {
@@ -57,17 +58,18 @@ void AddOptions(CLI::App& app, Raw& raw) {
                  "Layers that stay in BF16, as numbers separated by commas")
       ->delimiter(',')
       ->allow_extra_args(false);
-  app.add_option("--shard-bytes", options.shard_bytes,
-                 "Largest size of the tensors in one file, for example 500MB or 5GB")
-      ->transform(CLI::AsSizeValue(true))
+  raw.shard = BytesText(static_cast<std::int64_t>(options.shard_bytes));
+  app.add_option("--shard-bytes", raw.shard,
+                 "Largest size of the tensors in one file, for example 500MB or 5GiB")
       ->capture_default_str();
   app.add_flag("--force", options.force, "Replace an older checkpoint under --out");
 }
 
+constexpr char kProgram[] = "switchyard-quantize";
+
 ParsedCommandLine Usage(absl::string_view what) {
-  return {std::nullopt, kExitUsage,
-          absl::StrCat("switchyard-quantize: ", what,
-                       "\nnext: 'switchyard-quantize --help' shows the options\n")};
+  ProgramEnd end = UsageMistake(kProgram, what);
+  return {std::nullopt, end.exit_code, std::move(end.text)};
 }
 
 // CLI11 could require options itself, but then --list would need them too.
@@ -82,7 +84,12 @@ ParsedCommandLine Finish(Raw raw) {
     if (value.empty()) return Usage(absl::StrCat(word, " is missing"));
   }
   // A shard of no bytes could hold no tensor.
-  if (options.shard_bytes == 0) return Usage("--shard-bytes must be above 0");
+  const auto shard = ParseBytes(raw.shard);
+  if (!shard || *shard == 0) {
+    return Usage(absl::StrCat("--shard-bytes: \"", raw.shard,
+                              "\" is not an amount of bytes above 0; examples: ", kBytesExamples));
+  }
+  options.shard_bytes = static_cast<decltype(options.shard_bytes)>(*shard);
   const auto scheme = FindWriteScheme(raw.scheme, raw.layout);
   if (!scheme.ok()) return Usage(scheme.status().message());
   options.scheme = *scheme;
@@ -93,20 +100,12 @@ ParsedCommandLine Finish(Raw raw) {
 
 ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
   Raw raw;
-  CLI::App app("Writes a BF16 Mixture-of-Experts checkpoint with its experts quantized.",
-               "switchyard-quantize");
+  CLI::App app("Writes a BF16 Mixture-of-Experts checkpoint with its experts quantized.", kProgram);
+  AddVersionFlag(app);
   AddOptions(app, raw);
   app.footer(kFooter);
-  try {
-    // CLI11 takes the arguments in reverse order.
-    app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
-  } catch (const CLI::CallForHelp& help) {
-    std::ostringstream out;
-    app.exit(help, out, out);
-    return {std::nullopt, 0, out.str()};
-    // CLI11 reports by exceptions; they end here.
-  } catch (const CLI::ParseError& error) {
-    return Usage(error.what());
+  if (auto end = ParseWords(app, words)) {
+    return {std::nullopt, end->exit_code, std::move(end->text)};
   }
   return Finish(std::move(raw));
 }

@@ -1,6 +1,6 @@
 // generate: continues a prompt, prints each token immediately, and ends with a short report on
 // stderr. With --text it only feeds a text. With --record-amax it writes the magnitudes at the
-// experts to a file for calibration. Exit codes: 0 success, 2 failure.
+// experts to a file for calibration. Exit codes: core/cli/exit_code.h.
 #include <cstdio>
 #include <memory>
 #include <string>
@@ -103,7 +103,7 @@ absl::Status Run(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Generates text from a prompt.");
+  CLI::App app("Generates text from a prompt.", "generate");
   Options options;
   AddCommonOptions(app, options.common, /*with_format=*/false);
   auto* input = app.add_option_group("input", "The input, exactly one of")->require_option(1);
@@ -124,7 +124,7 @@ int Main(int argc, char** argv) {
   if (const auto code = ParseCommandLine(app, argc, argv)) return *code;
   options.common.moe.record_amax = !options.record_amax.empty();
   const absl::Status status = Run(options);
-  return status.ok() ? kExitPassed : CouldNotRun(status, options.common);
+  return status.ok() ? kExitDone : CouldNotRun(status, options.common);
 }
 
 }  // namespace

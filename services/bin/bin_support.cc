@@ -8,20 +8,16 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include <ifaddrs.h>
 #include <netdb.h>
 
+#include "core/base/check.h"
 #include "core/base/error.h"
+#include "core/cli/exit_code.h"
 
 namespace switchyard {
 namespace {
-
-absl::Status BadOption(const std::string& what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what);
-}
 
 bool HaveSameIp(const sockaddr* a, const sockaddr* b) {
   if (b == nullptr || a->sa_family != b->sa_family) return false;
@@ -34,6 +30,18 @@ bool HaveSameIp(const sockaddr* a, const sockaddr* b) {
                      &reinterpret_cast<const sockaddr_in6*>(b)->sin6_addr, sizeof(in6_addr)) == 0;
 }
 
+LogLevel LevelOf(const LogSettings& settings) {
+  LogLevel level = LogLevel::kInfo;
+  SY_CHECK(LogLevelFromName(settings.level, &level), "the option was checked");
+  return level;
+}
+
+LogFormat FormatOf(const LogSettings& settings) {
+  LogFormat format = LogFormat::kAuto;
+  SY_CHECK(LogFormatFromName(settings.format, &format), "the option was checked");
+  return format;
+}
+
 }  // namespace
 
 SignalWait::SignalWait(std::initializer_list<int> signals) {
@@ -43,35 +51,35 @@ SignalWait::SignalWait(std::initializer_list<int> signals) {
   pthread_sigmask(SIG_BLOCK, &set_, nullptr);
 }
 
-void SignalWait::Wait() {
+int SignalWait::Wait() {
   int signal = 0;
   sigwait(&set_, &signal);
+  return signal;
 }
 
 // A signal to this process, because sigwait cannot wait for anything else.
 void SignalWait::Raise() { kill(getpid(), SIGTERM); }
 
-absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
-                                                   const std::string& level) {
-  LogLevel parsed = LogLevel::kInfo;
-  if (!LogLevelFromName(level, &parsed)) {
-    return BadOption(
-        absl::StrCat("unknown log level \"", level, "\"; use debug, info, warn, error or off"));
-  }
-  return std::make_unique<Logger>(process, parsed);
+ProgramLog::ProgramLog(absl::string_view process, const LogSettings& settings,
+                       std::vector<Library> libraries)
+    : configured_(LevelOf(settings)),
+      libraries_(std::move(libraries)),
+      logger_(process, configured_, FormatOf(settings)) {
+  SetLevel(configured_);
 }
 
-absl::StatusOr<ListenAddress> ParseListen(const std::string& text) {
-  // The last colon, because the host may be an IPv6 address.
-  const std::size_t colon = text.rfind(':');
-  ListenAddress address;
-  if (colon == std::string::npos || colon == 0 ||
-      !absl::SimpleAtoi(text.substr(colon + 1), &address.port) || address.port < 0 ||
-      address.port > kPortMax) {
-    return BadOption(absl::StrCat("\"", text, "\" is not \"host:port\""));
+void ProgramLog::SetLevel(LogLevel level) {
+  logger_.SetLevel(level);
+  for (const Library library : libraries_) library(logger_.format(), level);
+}
+
+void ProgramLog::WaitForEnd(SignalWait* signals) {
+  for (int signal = signals->Wait(); signal == SIGUSR1 || signal == SIGUSR2;
+       signal = signals->Wait()) {
+    const LogLevel level = signal == SIGUSR1 ? LogLevel::kDebug : configured_;
+    SetLevel(level);
+    logger_.Info("the log's level is %s now, after a signal", LogLevelName(level));
   }
-  address.host = text.substr(0, colon);
-  return address;
 }
 
 std::string NetDevicesOf(const std::string& host) {
@@ -107,13 +115,14 @@ void SaySystemPort(const std::string& endpoint) {
   std::fflush(stdout);
 }
 
-int ExitCodeOf(const absl::Status& status) {
-  if (status.ok()) return 0;
-  // Straight to stderr: the logger may not exist yet, and its level could hide the reason.
-  std::fprintf(stderr, "%s (%s, %s)\n", std::string(status.message()).c_str(),
-               absl::StatusCodeToString(status.code()).c_str(),
-               std::string(ReasonName(ReasonOf(status))).c_str());
-  return 1;
+int EndWith(const absl::Status& status, Logger* logger) {
+  if (status.ok()) return kExitDone;
+  logger->WriteLast(status.message(), {{"code", absl::StatusCodeToString(status.code())},
+                                       {"reason", std::string(ReasonName(ReasonOf(status)))}});
+  const Reason reason = ReasonOf(status);
+  const bool usage = (absl::IsInvalidArgument(status) && reason == Reason::kBadConfig) ||
+                     (absl::IsUnimplemented(status) && reason == Reason::kUnsupported);
+  return usage ? kExitUsage : kExitFailed;
 }
 
 }  // namespace switchyard

@@ -1,4 +1,4 @@
-// Helpers of the service programs: signals, logging, addresses, exit codes.
+// Helpers of the service programs: signals, logging, network devices, exit codes.
 #pragma once
 
 #include <cstdint>
@@ -6,11 +6,13 @@
 #include <memory>
 #include <signal.h>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
-#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 
 #include "core/base/log.h"
+#include "services/bin/program_options.h"
 
 namespace switchyard {
 
@@ -20,8 +22,8 @@ namespace switchyard {
 class SignalWait {
  public:
   explicit SignalWait(std::initializer_list<int> signals);
-  // Blocks until one of the signals arrives or Raise is called.
-  void Wait();
+  // Blocks until one of the signals arrives, and returns it; SIGTERM after Raise.
+  int Wait();
   // Ends Wait. Callable from any thread.
   static void Raise();
 
@@ -30,21 +32,31 @@ class SignalWait {
   sigset_t set_{};
 };
 
-// A logger to stderr. Errors: kInvalidArgument (BAD_CONFIG) for an unknown level.
-absl::StatusOr<std::unique_ptr<Logger>> MakeLogger(const std::string& process,
-                                                   const std::string& level);
+// The log of a program: its own lines and those of the libraries that it uses. Not thread-safe; the
+// logger is.
+class ProgramLog {
+ public:
+  // Makes a library write in this format from this level up.
+  using Library = void (*)(LogFormat format, LogLevel level);
 
-// An address to listen on. Port 0 means any free port; the program prints the actual one.
-struct ListenAddress {
-  std::string host;
-  int port = 0;
+  // The settings were checked when they were read.
+  ProgramLog(absl::string_view process, const LogSettings& settings,
+             std::vector<Library> libraries);
+
+  [[nodiscard]] Logger* logger() { return &logger_; }
+  // Waits for SIGTERM or SIGINT. SIGUSR1 and SIGUSR2 change the level meanwhile: to debug, and back
+  // to what was configured. Signals and no RPC, because the ports have no authentication: only the
+  // process's own user may change what it logs, and can when all its ports are stuck.
+  void WaitForEnd(SignalWait* signals);
+
+ private:
+  void SetLevel(LogLevel level);
+
+  const LogLevel configured_;
+  const std::vector<Library> libraries_;
+  Logger logger_;
 };
-// Reads "host:port". Errors: kInvalidArgument (BAD_CONFIG).
-absl::StatusOr<ListenAddress> ParseListen(const std::string& text);
-inline constexpr int kPortMax = 65535;
-inline constexpr char kSystemPortHelp[] =
-    "Port for /livez, /readyz and /metrics over plain HTTP, on the host of --listen; 0: any free "
-    "port; default: none";
+
 // Prints "system host:port", from which the programs that start this one read the port. It comes
 // before the line with "ready".
 void SaySystemPort(const std::string& endpoint);
@@ -58,7 +70,10 @@ std::string NetDevicesOf(const std::string& host);
 // returns the limit that holds.
 std::uint64_t RaiseFileLimit();
 
-// Returns 0 for OK; otherwise prints the error to stderr and returns 1.
-int ExitCodeOf(const absl::Status& status);
+// The exit code of a program that ends with `status`, after saying why: kExitDone for OK;
+// kExitUsage for a configuration that cannot work (INVALID_ARGUMENT with BAD_CONFIG), or not with
+// this build (UNIMPLEMENTED with UNSUPPORTED), since another start would end in the same way; else
+// kExitFailed. The reason is written at any level of the log.
+int EndWith(const absl::Status& status, Logger* logger);
 
 }  // namespace switchyard

@@ -1,5 +1,5 @@
 // switchyard-worker: hosts experts, serves sources and is a gateway for callers without UCX. Exit
-// codes: 0 after a drain, 1 if it could not start or the coordinator refused it.
+// codes: core/cli/exit_code.h.
 #include "services/bin/worker_program.h"
 #include "worker/registry/device_registry.h"
 

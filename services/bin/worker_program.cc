@@ -1,18 +1,14 @@
 #include "services/bin/worker_program.h"
 
-#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdio>
 #include <future>
 #include <memory>
-#include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 #include <malloc.h>
 
@@ -25,7 +21,10 @@
 #include "core/format/dtype.h"
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
+#include "services/bin/worker_options.h"
 #include "services/channels/grpc_channels.h"
+#include "services/grpc/grpc_log.h"
+#include "services/options/read_options.h"
 #include "services/system/grpc_health.h"
 #include "services/system/system_server.h"
 #include "services/worker/worker_health.h"
@@ -42,31 +41,6 @@ namespace {
 
 // In-flight calls may finish for this long after the drain; their callers can retry elsewhere.
 constexpr Duration kShutdown = std::chrono::seconds(2);
-
-// Half the CPUs serve on while weights load.
-int DefaultLoadThreads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 16);
-}
-
-struct Options {
-  std::string coordinator;
-  std::string id;
-  std::string listen = "127.0.0.1:0";
-  std::optional<int> system_port;
-  std::string advertise;
-  std::string device = kDefaultDevice;
-  std::int64_t weight_bytes_max = 0;
-  std::vector<std::string> wire_dtypes;
-  std::string net_devices;
-  std::string data_ports;
-  std::string ring_dir;
-  std::int64_t busy_poll_us = 0;
-  std::size_t gateway_memory_bytes_max = WorkerServerOptions().gateway_memory_bytes_max;
-  int load_threads = DefaultLoadThreads();
-  std::int64_t leave_timeout_s =
-      std::chrono::duration_cast<std::chrono::seconds>(AgentOptions().leave_timeout).count();
-  std::string log_level = "info";
-};
 
 // Each expert that is loaded passes through buffers of megabytes. By default they go back to the
 // system in between, and clearing their pages takes longer than anything else in loading.
@@ -99,7 +73,7 @@ class GatewayWakes {
 struct Worker {
   SteadyClock clock;
   SystemRng rng;
-  std::unique_ptr<Logger> logger;
+  Logger* logger = nullptr;
   std::unique_ptr<ExpertNode> node;
   std::unique_ptr<AgentChannel> agent_channel;
   std::unique_ptr<SessionChannel> session_channel;
@@ -136,33 +110,34 @@ class DeviceFault {
 };
 
 // UCX listens where gRPC does, unless it is told otherwise.
-std::string DevicesOf(const Options& options) {
+std::string DevicesOf(const WorkerSettings& options) {
   if (!options.net_devices.empty()) return options.net_devices;
-  const auto listen = ParseListen(options.listen);
+  const auto listen = ParseListen(options.network.listen);
   return listen.ok() ? NetDevicesOf(listen->host) : "all";
 }
 
 // The command line was checked.
-PortRange DataPortsOf(const Options& options) {
+PortRange DataPortsOf(const WorkerSettings& options) {
   return ParsePortRange(options.data_ports).value_or(PortRange{});
 }
 
-TransportOptions TransportFor(const Options& options, Incarnation incarnation) {
+TransportOptions TransportFor(const WorkerSettings& options, Incarnation incarnation) {
   return {.incarnation = incarnation,
-          .busy_poll = std::chrono::microseconds(options.busy_poll_us),
+          .busy_poll = options.busy_poll,
           .net_devices = DevicesOf(options),
+          .ucx_log_level = "",
           .ports = DataPortsOf(options),
           .ring_dir = options.ring_dir};
 }
 
-absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options,
+absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const WorkerSettings& options,
                                                      const MakeDeviceFunction& make_device,
                                                      Worker& worker, DeviceFault& fault) {
   ExpertNodeOptions node;
   node.worker_id = options.id;
   worker.incarnation = worker.rng.NextId<Incarnation>();
   node.incarnation = worker.incarnation;
-  SY_ASSIGN_OR_RETURN(node.device, make_device(options.device, worker.logger.get()));
+  SY_ASSIGN_OR_RETURN(node.device, make_device(options.device, worker.logger));
   SY_ASSIGN_OR_RETURN(node.transport,
                       MakeTransport("ucx", TransportFor(options, node.incarnation)));
   worker.data_hosts = node.transport->hosts();
@@ -173,17 +148,18 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const Options& options,
   for (const std::string& name : options.wire_dtypes) {
     node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
   }
-  node.leave_timeout = std::chrono::seconds(options.leave_timeout_s);
+  node.leave_timeout = options.leave_timeout;
   node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
   node.rng = &worker.rng;
-  node.logger = worker.logger.get();
+  node.logger = worker.logger;
   return ExpertNode::Create(std::move(node));
 }
 
 // A source that runs steps of gateway callers. It has its own transport, so that its progress
 // thread does not share one with the experts, and it calls this worker's experts directly.
-absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options, Worker& worker) {
+absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const WorkerSettings& options,
+                                                          Worker& worker) {
   RunnerParts parts;
   parts.channel = worker.session_channel.get();
   parts.incarnation = worker.rng.NextId<Incarnation>();
@@ -205,7 +181,7 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const Options& options
 }
 
 // Answers probes from now on, over gRPC and, if the command line names a port, over HTTP.
-absl::Status StartHealth(const Options& options, const std::string& host, Worker* worker) {
+absl::Status StartHealth(const WorkerSettings& options, const std::string& host, Worker* worker) {
   worker->health = std::make_unique<WorkerHealth>(&worker->node->experts(), &worker->clock);
   worker->monitor =
       std::make_unique<HealthMonitor>([health = worker->health.get()] { return health->Look(); });
@@ -213,22 +189,22 @@ absl::Status StartHealth(const Options& options, const std::string& host, Worker
     SetGrpcHealth(now, kWorkerHealthName, &worker->server->grpc());
     if (!now.live()) worker->logger->Write(LogLevel::kError, now.not_live);
   });
-  if (!options.system_port) return absl::OkStatus();
+  if (!options.network.system_port) return absl::OkStatus();
   const auto metrics = [worker, weight_bytes_max = options.weight_bytes_max] {
     return WorkerMetrics(CollectWorkerFacts(worker->monitor->Look(), weight_bytes_max,
                                             *worker->server, &worker->node->experts()));
   };
   SY_ASSIGN_OR_RETURN(worker->system,
-                      SystemServer::Start({.host = host, .port = *options.system_port},
+                      SystemServer::Start({.host = host, .port = *options.network.system_port},
                                           worker->monitor.get(), metrics));
   SaySystemPort(worker->system->endpoint());
   return absl::OkStatus();
 }
 
-absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
-                 SignalWait& signals) {
+absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_device,
+                 SignalWait& signals, ProgramLog& log) {
   Worker worker;
-  SY_ASSIGN_OR_RETURN(worker.logger, MakeLogger("worker " + options.id, options.log_level));
+  worker.logger = log.logger();
   DeviceFault fault(&signals);
   SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, make_device, worker, fault));
   worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
@@ -237,7 +213,7 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
   worker.sources = std::make_unique<SourcePool>(std::move(first_source),
                                                 [&] { return MakeGatewaySource(options, worker); });
   worker.node->own_experts().SetOnProgress([&worker] { worker.wakes.WakeAll(); });
-  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.listen));
+  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
   WorkerServerOptions server;
   server.grpc.host = listen.host;
   server.grpc.port = listen.port;
@@ -246,6 +222,7 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
   server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
   server.data_hosts = worker.data_hosts;
   server.data_ports = DataPortsOf(options);
+  server.logger = worker.logger;
   SY_ASSIGN_OR_RETURN(worker.server,
                       WorkerServer::Start(server, &worker.node->experts(), &worker.node->groups(),
                                           worker.sources.get()));
@@ -267,11 +244,11 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
   std::printf("ready %s\n", worker.server->grpc().endpoint().c_str());
   std::fflush(stdout);
   std::future<absl::Status> end = finished.get_future();
-  signals.Wait();
+  log.WaitForEnd(&signals);
   // At once, without a drain: steps on a broken device would only fail more slowly.
   if (const absl::Status why = fault.why(); !why.ok()) return why;
   // After a signal the worker has to leave. If the agent itself has finished, it has already left.
-  const TimePoint leave_by = worker.clock.Now() + std::chrono::seconds(options.leave_timeout_s);
+  const TimePoint leave_by = worker.clock.Now() + options.leave_timeout;
   if (end.wait_for(Duration::zero()) != std::future_status::ready) {
     worker.server->LeaveGateway();
     worker.node->Leave();
@@ -292,67 +269,14 @@ absl::Status Run(const Options& options, const MakeDeviceFunction& make_device,
 }  // namespace
 
 int RunWorkerProgram(int argc, char** argv, const MakeDeviceFunction& make_device) {
-  SignalWait signals({SIGTERM, SIGINT});
+  SignalWait signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
   RaiseFileLimit();
-  CLI::App app("Hosts experts of Mixture-of-Experts models.");
-  Options options;
-  app.add_option("--coordinator", options.coordinator, "host:port of the coordinator")->required();
-  app.add_option("--id", options.id, "Stable name of this worker")->required();
-  app.add_option("--listen", options.listen, "host:port to listen on; port 0: any free port")
-      ->capture_default_str();
-  app.add_option("--system-port", options.system_port, kSystemPortHelp)
-      ->check(CLI::Range(0, kPortMax));
-  app.add_option("--advertise", options.advertise,
-                 "host:port for sources, if it differs from --listen");
-  app.add_option("--device", options.device,
-                 "KIND or KIND:KEY=VALUE,...; kinds: " + DeviceKinds() +
-                     "; keys of cpu: kernel_family, compute_threads; of cuda: index")
-      ->capture_default_str();
-  app.add_option("--weight-bytes-max", options.weight_bytes_max,
-                 "Memory for expert weights, in bytes; 0: no limit");
-  app.add_option("--gateway-memory-bytes-max", options.gateway_memory_bytes_max,
-                 "Memory for the steps of all gateway callers, in bytes")
-      ->check(CLI::Range(2 * kStepMessageBytesMax, std::size_t{1} << 50))
-      ->capture_default_str();
-  app.add_option("--load-threads", options.load_threads,
-                 "Experts to load at once; each takes about three times its bytes meanwhile")
-      ->check(CLI::Range(1, 64))
-      ->capture_default_str();
-  app.add_option("--wire-dtypes", options.wire_dtypes,
-                 "Dtypes of rows to offer, comma-separated, bf16 among them; default: all that the "
-                 "device has proven")
-      ->delimiter(',')
-      ->check(CLI::IsMember({"bf16", "fp8", "int8", "nvfp4"}));
-  app.add_option("--leave-timeout", options.leave_timeout_s,
-                 "After SIGTERM: seconds to wait until this worker's experts serve elsewhere; keep "
-                 "it below the time after which the platform kills the process")
-      ->check(CLI::Range(0, 86400))
-      ->capture_default_str();
-  app.add_option(
-      "--net-devices", options.net_devices,
-      "Network devices for UCX's tcp lanes, comma-separated, or all; default: the device "
-      "of --listen, all if that is a wildcard");
-  app.add_option(
-         "--data-ports", options.data_ports,
-         "TCP ports to listen on for rows, FIRST-LAST, for firewalls; a worker takes four "
-         "to ten for each of its network devices, and opens others for moments; default: any")
-      ->check([](const std::string& text) {
-        return ParsePortRange(text).has_value() ? "" : "give FIRST-LAST, two ports from 1024 on";
-      });
-  app.add_option("--ring-dir", options.ring_dir,
-                 "Directory for the sockets over which processes of one host share memory, if they "
-                 "are in different network namespaces: the same shared one for all of them");
-  app.add_option(
-         "--busy-poll-us", options.busy_poll_us,
-         "After each frame, look for the next for so many microseconds instead of sleeping: "
-         "for steps of few tokens, where a CPU is free for it")
-      ->check(CLI::Range(0, 1'000'000))
-      ->capture_default_str();
-  app.add_option("--log-level", options.log_level, "debug, info, warn, error or off")
-      ->capture_default_str();
-  CLI11_PARSE(app, argc, argv);
+  WorkerSettings settings;
+  const OptionTable table = WorkerOptionTable(&settings);
+  if (const auto end = ReadOptions(table, WordsOf(argc, argv))) return Print(*end);
   KeepFreedMemory();
-  return ExitCodeOf(Run(options, make_device, signals));
+  ProgramLog log("worker " + settings.id, settings.log, {&WriteGrpcLog, &WriteTransportLogs});
+  return EndWith(Run(settings, make_device, signals, log), log.logger());
 }
 
 }  // namespace switchyard

@@ -2,24 +2,24 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
+#include <filesystem>
+#include <limits>
+#include <map>
 #include <set>
-#include <sstream>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "google/protobuf/duration.pb.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/base/suggest.h"
+#include "core/base/units.h"
 #include "core/resolve/dtype_option.h"
+#include "services/config/yaml_text.h"
 #include "services/convert/enum_words.h"
 #include "services/convert/plan.h"
-#include "yaml-cpp/yaml.h"
 
 namespace switchyard {
 namespace {
@@ -29,16 +29,7 @@ using google::protobuf::EnumDescriptor;
 using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
-// Far more than any deployment needs; the YAML parser takes a multiple of it in memory.
-constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
-
-absl::Status BadConfig(const std::string& file, int line, const std::string& field,
-                       const std::string& what) {
-  const std::string colon = field.empty() ? "" : ": ";
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat(file, ":", line, ": ", field, colon, what),
-                   {{"file", file}, {"line", absl::StrCat(line)}, {"field", field}});
-}
+constexpr std::uint32_t kIntegerMax = std::numeric_limits<std::int32_t>::max();
 
 std::vector<std::string> KeysOf(const Descriptor& type) {
   std::vector<std::string> keys;
@@ -55,32 +46,6 @@ std::string NearestKey(const std::string& key, const std::vector<std::string>& k
     return kDtypeOption;
   }
   return NearestWord(key, known);
-}
-
-// The list of known keys follows even a near match, because it also documents the other keys.
-std::string DidYouMean(const std::string& nearest, const std::vector<std::string>& known) {
-  return absl::StrCat(nearest.empty() ? "" : absl::StrCat("; did you mean \"", nearest, "\"?"),
-                      " (known: ", absl::StrJoin(known, ", "), ")");
-}
-
-// Parses "20s", "1.5s" or "300ms". False for anything else, including negative values.
-bool ParseDuration(const std::string& text, Duration* out) {
-  const std::size_t unit_at = text.find_first_not_of("0123456789.");
-  if (unit_at == std::string::npos || unit_at == 0) return false;
-  const std::string unit = text.substr(unit_at);
-  const double nanos = unit == "h"    ? 3600e9
-                       : unit == "m"  ? 60e9
-                       : unit == "s"  ? 1e9
-                       : unit == "ms" ? 1e6
-                       : unit == "us" ? 1e3
-                                      : 0;
-  double number = 0;
-  constexpr double kNanosMax = 9e18;  // just below the range of the 64-bit nanoseconds in Duration
-  if (nanos == 0 || !absl::SimpleAtod(text.substr(0, unit_at), &number)) return false;
-  if (number * nanos > kNanosMax) return false;
-  // Rounded, because 0.3 s is not exact in binary.
-  *out = Duration(static_cast<std::int64_t>(number * nanos + 0.5));
-  return true;
 }
 
 // Fills messages from one file by their descriptors, so that a new field needs no code here.
@@ -113,7 +78,7 @@ class Filler {
 
  private:
   absl::Status Bad(const YAML::Node& node, const std::string& path, const std::string& what) {
-    return BadConfig(file_, node.Mark().line + 1, path, what);
+    return BadConfigAt(file_, LineOf(node), path, what);
   }
 
   absl::Status FillList(const YAML::Node& node, const std::string& path,
@@ -143,9 +108,11 @@ class Filler {
                    &google::protobuf::Reflection::AddString, field, message, node.Scalar());
       case FieldDescriptor::CPPTYPE_UINT32: {
         std::uint32_t value = 0;
-        // SimpleAtoi also accepts signs and spaces, which would be surprising in a file.
-        if (!IsDecimal(node) || !absl::SimpleAtoi(node.Scalar(), &value)) {
-          return Bad(node, path, Quoted(node, " is not a whole number from 0 to 4294967295"));
+        // SimpleAtoi also accepts signs and spaces, which would be surprising in a file. The limit
+        // is that of the coordinator, whose error could not name the line.
+        if (!IsDecimal(node) || !absl::SimpleAtoi(node.Scalar(), &value) || value > kIntegerMax) {
+          return Bad(node, path,
+                     Quoted(node, absl::StrCat(" is not a whole number from 0 to ", kIntegerMax)));
         }
         return Set(at, &google::protobuf::Reflection::SetUInt32,
                    &google::protobuf::Reflection::AddUInt32, field, message, value);
@@ -194,13 +161,13 @@ class Filler {
   }
 
   absl::Status FillDuration(const YAML::Node& node, const std::string& path, Message* message) {
-    Duration value{};
-    if (!node.IsScalar() || !ParseDuration(node.Scalar(), &value)) {
+    const auto value = node.IsScalar() ? ParseDuration(node.Scalar()) : std::nullopt;
+    if (!value) {
       return Bad(node, path,
-                 Quoted(node, " is not a duration; examples: 20s, 1.5s, 300ms, 10m, 1h"));
+                 Quoted(node, absl::StrCat(" is not a duration; examples: ", kDurationExamples)));
     }
     google::protobuf::Duration duration;
-    EncodeTime(value, &duration);
+    EncodeTime(*value, &duration);
     message->CopyFrom(duration);
     return absl::OkStatus();
   }
@@ -216,61 +183,50 @@ class Filler {
   const std::string file_;
 };
 
-absl::StatusOr<std::vector<YAML::Node>> Parse(const std::string& text, const std::string& file) {
-  if (text.size() > kFileBytesMax) {
-    return BadConfig(file, 1, "", absl::StrCat("has more than ", kFileBytesMax, " bytes"));
-  }
-  try {
-    std::vector<YAML::Node> documents = YAML::LoadAll(text);
-    if (documents.empty() || documents.front().IsNull()) {
-      return BadConfig(file, 1, "", "is empty");
-    }
-    return documents;
-  } catch (const YAML::Exception& error) {
-    return BadConfig(file, error.mark.line + 1, "", absl::StrCat("is not YAML: ", error.msg));
-  }
-}
-
 // yaml-cpp throws when a node is read, not only when it is parsed.
 absl::Status FillFrom(const YAML::Node& node, const std::string& file, Message* message) {
   try {
     return Filler(file).Fill(node, "", message);
   } catch (const YAML::Exception& error) {
-    return BadConfig(file, error.mark.line + 1, "", error.msg);
+    return BadConfigAt(file, error.mark.line + 1, "", error.msg);
   }
 }
 
-absl::StatusOr<std::string> ReadText(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  // One byte more than the limit, so that Parse can refuse a larger file.
-  std::string text(kFileBytesMax + 1, '\0');
-  if (in) in.read(text.data(), static_cast<std::streamsize>(text.size()));
-  if (!in.is_open() || in.bad()) {
-    return MakeError(
-        absl::StatusCode::kNotFound, Reason::kBadConfig,
-        absl::StrCat("cannot read ", path, "; check that the file exists and is readable"),
-        {{"file", path}});
+// A checkpoint is a path, unless it names another source, as "synthetic:..." does.
+bool IsRelativePath(absl::string_view checkpoint) {
+  const std::size_t end = checkpoint.find_first_of("/:");
+  const bool other_source = end != absl::string_view::npos && checkpoint[end] == ':';
+  return !checkpoint.empty() && checkpoint[0] != '/' && !other_source;
+}
+
+// A relative path means nothing to the coordinator and its workers, whose folders are others. It is
+// resolved against the file's folder, as in most tools whose files name files.
+absl::Status ResolveCheckpoint(const YAML::Node& document, const std::string& path,
+                               v1::DeploymentSpec* spec) {
+  if (!IsRelativePath(spec->checkpoint())) return absl::OkStatus();
+  if (path == kStdin) {
+    return BadConfigAt(NameOfFile(path), LineOf(document["checkpoint"]), "checkpoint",
+                       absl::StrCat("\"", spec->checkpoint(),
+                                    "\" is relative, and standard input has no folder; give the "
+                                    "absolute path on the coordinator's and the workers' hosts"));
   }
-  text.resize(static_cast<std::size_t>(in.gcount()));
-  return text;
+  std::error_code error;
+  const std::filesystem::path folder =
+      std::filesystem::absolute(path, error).parent_path() / spec->checkpoint();
+  spec->set_checkpoint(folder.lexically_normal().string());
+  return absl::OkStatus();
 }
 
 }  // namespace
 
 absl::Status ReadConfigText(const std::string& text, const std::string& file, Message* message) {
   // Several documents in one file are an error except for deployments, where each is one.
-  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, Parse(text, file));
+  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, ParseYaml(text, file));
+  if (documents.empty()) return BadConfigAt(file, 1, "", "is empty");
   if (documents.size() > 1) {
-    return BadConfig(file, documents[1].Mark().line + 1, "", "has more than one document");
+    return BadConfigAt(file, LineOf(documents[1]), "", "has more than one document");
   }
   return FillFrom(documents.front(), file, message);
-}
-
-absl::StatusOr<v1::CoordinatorConfig> ReadCoordinatorConfig(const std::string& path) {
-  SY_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  v1::CoordinatorConfig config;
-  SY_RETURN_IF_ERROR(ReadConfigText(text, path, &config));
-  return config;
 }
 
 std::optional<std::string> EnvironmentVariable(const char* name) {
@@ -280,11 +236,26 @@ std::optional<std::string> EnvironmentVariable(const char* name) {
 }
 
 absl::StatusOr<std::vector<v1::DeploymentSpec>> ReadDeployments(const std::string& path) {
-  SY_ASSIGN_OR_RETURN(const std::string text, ReadText(path));
-  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, Parse(text, path));
+  SY_ASSIGN_OR_RETURN(const std::string text, ReadConfigBytes(path));
+  const std::string file = NameOfFile(path);
+  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, ParseYaml(text, file));
+  if (documents.empty()) return BadConfigAt(file, 1, "", "is empty");
   std::vector<v1::DeploymentSpec> deployments;
+  std::map<std::string, int> lines;  // of the names
   for (const YAML::Node& document : documents) {
-    SY_RETURN_IF_ERROR(FillFrom(document, path, &deployments.emplace_back()));
+    v1::DeploymentSpec& spec = deployments.emplace_back();
+    SY_RETURN_IF_ERROR(FillFrom(document, file, &spec));
+    SY_RETURN_IF_ERROR(ResolveCheckpoint(document, path, &spec));
+    if (spec.name().empty()) continue;  // the coordinator says what a name must be
+    // Otherwise the second would change what the first has just applied.
+    const int line = LineOf(document["name"]);
+    const auto [first, is_new] = lines.emplace(spec.name(), line);
+    if (!is_new) {
+      return BadConfigAt(
+          file, line, "name",
+          absl::StrCat("\"", spec.name(), "\" is the name of the deployment at line ",
+                       first->second, " already; give each a name of its own"));
+    }
   }
   return deployments;
 }

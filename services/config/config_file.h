@@ -21,7 +21,7 @@
 #include "absl/status/statusor.h"
 #include "google/protobuf/message.h"
 
-#include "switchyard/v1/config.pb.h"
+#include "switchyard/v1/coordinator.pb.h"
 
 namespace switchyard {
 
@@ -29,8 +29,9 @@ namespace switchyard {
 absl::Status ReadConfigText(const std::string& text, const std::string& file,
                             google::protobuf::Message* message);
 
-absl::StatusOr<v1::CoordinatorConfig> ReadCoordinatorConfig(const std::string& path);
-// One or more documents, separated by "---".
+// Reads one or more documents, separated by "---", each with a name of its own. `path` may be
+// kStdin (services/config/yaml_text.h). A relative checkpoint is resolved against the file's folder
+// and refused in standard input.
 absl::StatusOr<std::vector<v1::DeploymentSpec>> ReadDeployments(const std::string& path);
 
 // A variable of this process's environment; nullopt if it is not set. This is the only place that

@@ -2,9 +2,13 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+
 #include "core/base/error.h"
+#include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "services/convert/attach.h"
 #include "services/grpc/server_streams.h"
@@ -16,10 +20,11 @@ namespace {
 class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::AttachResponse> {
  public:
   AttachServerStream(grpc::CallbackServerContext* context, ExpertService* experts,
-                     AttachThreads* threads)
+                     AttachThreads* threads, Logger* log)
       : ServerBidiStream(context, {}),
         experts_(experts),
         threads_(threads),
+        log_(log),
         closer_(std::make_shared<Closer>(this)) {}
 
   using ServerBidiStream::BeginReading;
@@ -55,8 +60,13 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
       if (closer->stream != nullptr) closer->stream->End(why);
     };
     const absl::StatusOr<AttachGrant> grant = experts_->Attach(request, on_closed, kAttachTimeout);
-    if (!grant.ok()) return End(grant.status());
+    session_ = ToHex(request.session);
+    if (!grant.ok()) {
+      Say(absl::StrCat("is refused: ", grant.status().message()), request.epoch);
+      return End(grant.status());
+    }
     attachment_ = grant->request_ring.attachment;
+    Say("is attached", request.epoch);
     Write(ToProto(AttachAnswer(*grant)));
   }
   void Handle(const BindRequest& request) {
@@ -80,20 +90,34 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
       closer_->stream = nullptr;
     }
     // Whatever ended the stream: a source that is gone must not keep its rings.
-    if (attachment_.has_value()) experts_->Close(*attachment_);
+    if (attachment_.has_value()) {
+      experts_->Close(*attachment_);
+      Say("has ended");
+    }
+  }
+
+  void Say(absl::string_view what, Epoch epoch = {}) {
+    if (log_ == nullptr || !log_->Enabled(LogLevel::kDebug)) return;
+    LogFields fields{{"session", session_}};
+    if (epoch.value != 0) fields.emplace_back("epoch", epoch.value);
+    log_->Write(LogLevel::kDebug, absl::StrCat("session ", session_, " ", what), fields);
   }
 
   ExpertService* const experts_;
   AttachThreads* const threads_;
+  Logger* const log_;
   const std::shared_ptr<Closer> closer_;
-  std::optional<AttachmentId> attachment_;  // used by one request at a time
+  // Used by one request at a time.
+  std::optional<AttachmentId> attachment_;
+  std::string session_;  // for the log
 };
 
 }  // namespace
 
 grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
-    grpc::CallbackServerContext* context, ExpertService* experts, AttachThreads* threads) {
-  auto* stream = new AttachServerStream(context, experts, threads);  // deletes itself
+    grpc::CallbackServerContext* context, ExpertService* experts, AttachThreads* threads,
+    Logger* log) {
+  auto* stream = new AttachServerStream(context, experts, threads, log);  // deletes itself
   stream->BeginReading();
   return stream;
 }

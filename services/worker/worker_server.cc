@@ -57,12 +57,13 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
         dial_threads_(kPeerDialsMax),
         attach_threads_{ThreadPool(options.attach_threads), ThreadPool(options.bind_threads)},
         group_threads_(options.group_threads),
+        logger_(options.logger),
         status_threads_(options.status_threads),
         gateway_threads_(options.gateway_sessions_max) {}
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override {
-    return ServeAttach(context, experts_, &attach_threads_);
+    return ServeAttach(context, experts_, &attach_threads_, logger_);
   }
 
   grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* JoinGroup(
@@ -162,6 +163,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   ThreadPool dial_threads_;
   AttachThreads attach_threads_;
   ThreadPool group_threads_;
+  Logger* const logger_;
   ThreadPool status_threads_;
   ThreadPool gateway_threads_;
 };

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/port_range.h"
 #include "core/ids.h"
 #include "services/grpc/grpc_server.h"
@@ -42,6 +43,7 @@ struct WorkerServerOptions {
   // Where rows arrive: what a peer that dials tries to connect to. No host: rows need no port.
   std::vector<std::string> data_hosts = {};
   PortRange data_ports{};
+  Logger* logger = nullptr;  // outlives the server; null: nothing is logged
 };
 
 // The share of a gateway that its callers take now.

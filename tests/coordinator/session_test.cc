@@ -1,4 +1,7 @@
 // Sessions and watches, as sources ask for them.
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "coordinator/session_request.h"
@@ -54,6 +57,24 @@ TEST_F(SessionTest, PrefillIsNormalWithALongDeadline) {
   EXPECT_EQ(grant.request.mode, DispatchMode::kNormal);
   EXPECT_EQ(grant.request.max_tokens, kDefaultNormalTokens);
   EXPECT_EQ(grant.request.step_deadline, seconds(60));
+}
+
+// Who knows a session's cookie can send frames in its name, and who has the key can make grants.
+TEST_F(SessionTest, LogsTheSessionWithoutItsSecrets) {
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
+
+  std::string all;
+  for (const Report& report : cluster.reports) {
+    absl::StrAppend(&all, TextLine({"debug", "coordinator", report.text, report.fields}), "\n");
+  }
+  EXPECT_THAT(all, ::testing::HasSubstr(ToHex(grant.session)));
+  EXPECT_EQ(all.find(absl::StrCat(grant.cookie.value)), std::string::npos);
+  EXPECT_EQ(all.find(absl::StrCat(absl::Hex(grant.cookie.value))), std::string::npos);
+  for (const GrantKey& key : cluster.worker("w0").Got<Prepare>().back().grant_keys) {
+    EXPECT_EQ(all.find(absl::BytesToHexString(absl::string_view(
+                  reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size()))),
+              std::string::npos);
+  }
 }
 
 TEST_F(SessionTest, NoTwoSessionsShareIdOrCookie) {

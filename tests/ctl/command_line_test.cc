@@ -171,6 +171,9 @@ TEST(CommandLineTest, HasDefaults) {
   EXPECT_FALSE(get.output.has_value());
   EXPECT_EQ(get.timeout, std::chrono::seconds(10));
   EXPECT_EQ(apply.timeout, std::chrono::minutes(30));
+  EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "5m"}).timeout, std::chrono::minutes(5));
+  EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "500ms"}).timeout,
+            std::chrono::milliseconds(500));
   EXPECT_EQ(Parse({"apply", "-f", "x", "--timeout", "0.5"}).timeout,
             std::chrono::milliseconds(500));
 }
@@ -217,7 +220,10 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"get", "workers", "--target", "here"}, "\"here\" is not \"host:port\""},
         WrongWords{{"get", "workers", "--target", "h:99999"}, "is not \"host:port\""},
         WrongWords{{"get", "workers", "--timeout", "0"}, "timeout"},
-        WrongWords{{"get", "workers", "w0", "more"}, "more"}));
+        WrongWords{{"get", "workers", "w0", "more"}, "more"},
+        WrongWords{{"get", "workers", "--timeout", "5d"}, "timeout"},
+        WrongWords{{"-v"}, "unknown option -v; did you mean --version?"},
+        WrongWords{{"get", "workers", "--taget", "h:1"}, "did you mean --target?"}));
 
 TEST(CommandLineTest, HelpOfEachVerbHasExamplesAndTheCommonOptions) {
   for (const std::string verb : {"apply", "get", "describe", "explain", "version"}) {

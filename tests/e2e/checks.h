@@ -62,7 +62,7 @@ inline ProgramResult RunVerifyOf(const std::string& target, const std::vector<st
 }
 
 inline ProgramResult RunEval(const Cell& cell, int windows, const std::string& expected) {
-  std::vector<std::string> argv = Arguments("eval", cell);
+  std::vector<std::string> argv = Arguments("switchyard-eval", cell);
   argv.insert(argv.end(), {"--text", std::string(kShippedModel) + "/eval.txt", "--windows",
                            std::to_string(windows), "--expect", expected});
   return RunProgram(argv, std::chrono::seconds(250));

@@ -75,7 +75,8 @@ class OtherWeightsTest : public ControlsTest {
            "case \"$*\" in *'--id w1 '*) cd " + other + ";; *) cd " + good + ";; esac");
     LocalDeploymentOptions options;
     options.bin_dir = bin;
-    options.checkpoint = "model";
+    // Absolute for all, and another folder for each: a relative one would be the deployment file's.
+    options.checkpoint = "/proc/self/cwd/model";
     Deploy(2, std::move(options));
   }
   void Script(const std::string& program, const std::string& before) {

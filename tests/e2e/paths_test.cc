@@ -116,7 +116,7 @@ TEST_F(PathsTest, SharesMemoryThroughADirectoryThatBothSidesHave) {
 // client take turns at its transport, get the bits that sleeping callers get, and close.
 TEST_F(PathsTest, PollingInsteadOfSleepingChangesNothing) {
   LocalDeploymentOptions options;
-  options.worker_flags = {"--busy-poll-us", "100000"};
+  options.worker_flags = {"--busy-poll", "100ms"};
   Deploy(2, std::move(options));
   SY_ASSERT_OK_AND_ASSIGN(const auto sleeping, Connect("shm"));
   SY_ASSERT_OK_AND_ASSIGN(const auto other, Open(*sleeping, DispatchMode::kLowLatency));

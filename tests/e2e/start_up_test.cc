@@ -25,17 +25,19 @@ TEST_F(StartUpTest, APortInUseIsNamedByCoordinatorAndWorker) {
   Deploy(1);
   const std::string taken = deployment_->worker_address(0);
 
-  const ProgramResult coordinator =
-      RunProgram({Bin("switchyard-coordinator"), "--store", "memory", "--listen", taken});
-  const ProgramResult worker = RunProgram({Bin("switchyard-worker"), "--listen", taken, "--id",
-                                           "w9", "--coordinator", deployment_->coordinator()});
+  const ProgramResult coordinator = RunProgram({Bin("switchyard-coordinator"), "--store", "memory",
+                                                "--listen", taken, "--log-format", "text"});
+  const ProgramResult worker =
+      RunProgram({Bin("switchyard-worker"), "--listen", taken, "--id", "w9", "--coordinator",
+                  deployment_->coordinator(), "--log-format", "text"});
 
   for (const ProgramResult* ran : {&coordinator, &worker}) {
     EXPECT_EQ(ran->code, 1);
     EXPECT_THAT(ran->err, HasSubstr(taken));
     EXPECT_THAT(
         ran->err,
-        HasSubstr("choose another one, or 0 for any free port (UNAVAILABLE, ADDRESS_IN_USE)"));
+        HasSubstr(
+            "choose another one, or 0 for any free port [code=UNAVAILABLE reason=ADDRESS_IN_USE]"));
   }
 }
 
@@ -109,13 +111,14 @@ TEST_F(StartUpTest, ADamagedCheckpointIsRefusedNamingTheFileAndWhatIsWrong) {
     const std::string deployment =
         dir.Write("deployment.yaml", "name: d\ncheckpoint: \"" + folder + "\"\nmin_workers: 1\n");
 
-    const ProgramResult ran = RunProgram({Bin("switchyard-coordinator"), "--store", "memory",
-                                          "--listen", "127.0.0.1:0", "--deployment", deployment});
+    const ProgramResult ran =
+        RunProgram({Bin("switchyard-coordinator"), "--store", "memory", "--listen", "127.0.0.1:0",
+                    "--deployment", deployment, "--log-format", "text"});
 
     EXPECT_EQ(ran.code, 1);
     EXPECT_THAT(ran.err, HasSubstr("deployment d: " + folder));
     EXPECT_THAT(ran.err, HasSubstr(damage.says));
-    EXPECT_THAT(ran.err, HasSubstr(absl::StrCat("(", damage.code, ", CHECKPOINT)")));
+    EXPECT_THAT(ran.err, HasSubstr(absl::StrCat("[code=", damage.code, " reason=CHECKPOINT]")));
   }
 }
 

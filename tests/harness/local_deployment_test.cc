@@ -49,9 +49,9 @@ TEST_F(LocalDeploymentTest, StartsACoordinatorAndWorkersUnderTheirNames) {
   SY_ASSERT_OK(deployment->AddWorker());
 
   const std::string calls = testing::ReadBytes(dir_.Join("calls"));
-  EXPECT_THAT(calls, HasSubstr("--id w0 --of-all\n"));
-  EXPECT_THAT(calls, HasSubstr("--id w1 --of-all\n"));
-  EXPECT_THAT(calls, HasSubstr("--coordinator 127.0.0.1:1 --id w2 --of-all\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w0 --log-format text --of-all\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w1 --log-format text --of-all\n"));
+  EXPECT_THAT(calls, HasSubstr("--coordinator 127.0.0.1:1 --id w2 --log-format text --of-all\n"));
   EXPECT_EQ(deployment->workers(), 3U);
   EXPECT_EQ(deployment->worker_address(2), "127.0.0.1:2");
 }
@@ -64,9 +64,9 @@ TEST_F(LocalDeploymentTest, WorkersGetTheirDevicesAndOwnFlagsInTurn) {
   SY_ASSERT_OK_AND_ASSIGN(const auto deployment, LocalDeployment::Start(std::move(options)));
 
   const std::string calls = testing::ReadBytes(dir_.Join("calls"));
-  EXPECT_THAT(calls, HasSubstr("--id w0 --of-all --of-first 1 --device gpu:0\n"));
-  EXPECT_THAT(calls, HasSubstr("--id w1 --of-all --device cpu\n"));
-  EXPECT_THAT(calls, HasSubstr("--id w2 --of-all --of-first 1 --device gpu:0\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w0 --log-format text --of-all --of-first 1 --device gpu:0\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w1 --log-format text --of-all --device cpu\n"));
+  EXPECT_THAT(calls, HasSubstr("--id w2 --log-format text --of-all --of-first 1 --device gpu:0\n"));
 }
 
 TEST_F(LocalDeploymentTest, AsksForAsManyWorkersAsItStartsUnlessTold) {
@@ -76,7 +76,7 @@ TEST_F(LocalDeploymentTest, AsksForAsManyWorkersAsItStartsUnlessTold) {
   SY_ASSERT_OK_AND_ASSIGN(const auto two, LocalDeployment::Start(std::move(told)));
 
   EXPECT_THAT(testing::ReadBytes(all->directory() + "/deployment.yaml"),
-              HasSubstr("checkpoint: \"some/\\\"model\\\"\"\nmin_workers: 3\n"));
+              HasSubstr("/some/\\\"model\\\"\"\nmin_workers: 3\n"));
   EXPECT_THAT(testing::ReadBytes(two->directory() + "/deployment.yaml"),
               HasSubstr("min_workers: 2\n"));
 }

@@ -26,7 +26,7 @@ echo "$*" | grep -q -- '--transport tcp' || digest=aaaa
 echo "{\"digest\": \"$digest\", \"top1\": {\"agreement\": 1.0},
   \"blocks\": [{\"pooled_diff\": 1e-6, \"worst_row_diff\": 2e-6, \"near_ties\": 3}]}"
 FAKE
-cat >"$work/bin/eval" <<'FAKE'
+cat >"$work/bin/switchyard-eval" <<'FAKE'
 #!/bin/sh
 echo '{"verdict": "pass", "bits_per_byte": 1.09}'
 FAKE

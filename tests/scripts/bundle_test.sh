@@ -43,7 +43,7 @@ while IFS= read -r file; do
       [[ $sections != *'(RUNPATH)'* ]] || fail "$file looks for libraries in a RUNPATH" ;;
   esac
 done < <(find "$bundle" -type f)
-for program in switchyard-{coordinator,worker,quantize} syctl generate verify eval; do
+for program in switchyard-{coordinator,worker,quantize} syctl generate verify switchyard-eval; do
   [ -x "$bundle/bin/$program" ] || fail "no program $program"
 done
 grep -q $'^# glibc\t2\\.[0-9]* or later$' "$bundle/MANIFEST.tsv" || fail 'no glibc version'

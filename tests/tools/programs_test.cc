@@ -89,7 +89,7 @@ TEST(ProgramsTest, EveryProgramRefusesAModelWithoutADecoder) {
   WriteFamily(testing::MixtralFamily(), mixtral);
   const std::string model = " --model " + mixtral.path();
   const Ran refused[] = {RunProgram("verify", absl::StrCat(model, kGolden)),
-                         RunProgram("eval", absl::StrCat(model, kText)),
+                         RunProgram("switchyard-eval", absl::StrCat(model, kText)),
                          RunProgram("generate", absl::StrCat(model, " --prompt a"))};
 
   for (const Ran& ran : refused) {
@@ -101,7 +101,7 @@ TEST(ProgramsTest, EveryProgramRefusesAModelWithoutADecoder) {
 }
 
 TEST(ProgramsTest, EvalPrintsBitsPerByteLast) {
-  const Ran met = RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1"));
+  const Ran met = RunProgram("switchyard-eval", absl::StrCat(kModel, kText, " --windows 1"));
   ASSERT_EQ(met.code, 0) << met.err;
   const std::string last = met.out.substr(met.out.rfind('\n', met.out.size() - 2) + 1);
   EXPECT_THAT(last, ::testing::MatchesRegex("bits per byte [0-9]\\.[0-9][0-9][0-9][0-9]\n"));
@@ -109,9 +109,9 @@ TEST(ProgramsTest, EvalPrintsBitsPerByteLast) {
 
   const std::string figure = last.substr(14, 6);
   const Ran expected =
-      RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1 --expect ", figure));
-  const Ran missed =
-      RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1 --expect 3 --format json"));
+      RunProgram("switchyard-eval", absl::StrCat(kModel, kText, " --windows 1 --expect ", figure));
+  const Ran missed = RunProgram(
+      "switchyard-eval", absl::StrCat(kModel, kText, " --windows 1 --expect 3 --format json"));
 
   EXPECT_EQ(expected.code, 0);
   EXPECT_EQ(missed.code, 1);
@@ -119,12 +119,15 @@ TEST(ProgramsTest, EvalPrintsBitsPerByteLast) {
 }
 
 TEST(ProgramsTest, EvalExitsWithTwoWhenItCannotMeasure) {
-  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows 118")).code, 2);
-  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows 0")).code, 2);
-  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows -1")).code, 2);
-  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, kText, " --windows 1 --expect 0")).code, 2);
-  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, " --text /no/such/text")).code, 2);
-  EXPECT_EQ(RunProgram("eval", absl::StrCat(kModel, " --text " SY_SHIPPED_MODEL)).code, 2);
+  EXPECT_EQ(RunProgram("switchyard-eval", absl::StrCat(kModel, kText, " --windows 118")).code, 2);
+  EXPECT_EQ(RunProgram("switchyard-eval", absl::StrCat(kModel, kText, " --windows 0")).code, 2);
+  EXPECT_EQ(RunProgram("switchyard-eval", absl::StrCat(kModel, kText, " --windows -1")).code, 2);
+  EXPECT_EQ(
+      RunProgram("switchyard-eval", absl::StrCat(kModel, kText, " --windows 1 --expect 0")).code,
+      2);
+  EXPECT_EQ(RunProgram("switchyard-eval", absl::StrCat(kModel, " --text /no/such/text")).code, 2);
+  EXPECT_EQ(RunProgram("switchyard-eval", absl::StrCat(kModel, " --text " SY_SHIPPED_MODEL)).code,
+            2);
 }
 
 TEST(ProgramsTest, GenerateGoesOnFromThePrompt) {

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/cli/command_line.h"
 #include "core/resolve/dtype_option.h"
 #include "tools/cli/run_report.h"
 
@@ -61,12 +62,9 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
 }
 
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv) {
-  try {
-    app.parse(argc, argv);
-    // CLI11 also exits through an exception after --help, with code 0.
-  } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? kExitPassed : kExitCouldNotRun;
-  }
+  AddVersionFlag(app);
+  const std::optional<ProgramEnd> end = ParseWords(app, WordsOf(argc, argv));
+  if (end) return Print(*end);
   return std::nullopt;
 }
 
@@ -82,7 +80,7 @@ absl::StatusOr<Model> OpenModel(const CommonOptions& options) {
 int CouldNotRun(const absl::Status& status, const CommonOptions& options) {
   std::fprintf(stderr, "%s\n", ErrorLine(status).c_str());
   if (options.json()) std::fputs(ErrorJson(status).c_str(), stdout);
-  return kExitCouldNotRun;
+  return kExitUsage;
 }
 
 absl::StatusOr<std::string> ReadTextFile(const std::string& path) {

@@ -1,4 +1,4 @@
-// Options and exit codes that generate, verify and eval share.
+// Options that generate, verify and switchyard-eval share.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,12 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/cli/exit_code.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "model/checkpoint.h"
 #include "tools/deployment/moe_provider.h"
 
 namespace switchyard::qwen3_moe {
-
-// 1 is reserved for a measurement outside its bounds, so that scripts can tell it from a failure.
-enum ExitCode : int { kExitPassed = 0, kExitOutside = 1, kExitCouldNotRun = 2 };
 
 // Options of all three programs.
 struct CommonOptions {
@@ -31,7 +29,8 @@ struct CommonOptions {
 // Adds --model, the options of the MoE layer and, if `with_format`, --format.
 void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format);
 
-// nullopt if the command line is valid; otherwise the exit code, after printing the help or error.
+// Returns nullopt if the command line is valid; otherwise the exit code, after printing the help,
+// the version or the mistake. `app` has the program's name.
 std::optional<int> ParseCommandLine(CLI::App& app, int argc, const char* const* argv);
 
 // A model that is ready to run: checkpoint, decoder and access to the experts.
@@ -43,8 +42,9 @@ struct Model {
 // Errors: those of Checkpoint::Open, Decoder::Load and OpenMoe.
 absl::StatusOr<Model> OpenModel(const CommonOptions& options);
 
-// Prints the error to stderr and, with --format json, as an object to stdout. Returns
-// kExitCouldNotRun.
+// Prints the error to stderr and, with --format json, as an object to stdout. Returns kExitUsage:
+// for a check, kExitFailed is a measurement outside of its bounds, so that scripts can tell them
+// apart.
 int CouldNotRun(const absl::Status& status, const CommonOptions& options);
 
 // The content of a file of at most 1 GiB. Errors: kNotFound, kPermissionDenied, kInvalidArgument

@@ -1,4 +1,4 @@
-// eval: measures bits per byte of a text.
+// switchyard-eval: measures bits per byte of a text.
 // Exit codes: 0 measured (and as expected, with --expect), 1 not as expected, 2 not measured.
 #include <cstdio>
 #include <memory>
@@ -58,7 +58,7 @@ absl::StatusOr<EvalOutcome> Run(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Measures how well a model predicts a text, in bits per byte.");
+  CLI::App app("Measures how well a model predicts a text, in bits per byte.", "switchyard-eval");
   Options options;
   AddCommonOptions(app, options.common, /*with_format=*/true);
   app.add_option("--text", options.text, "File with the text")->required();
@@ -76,7 +76,7 @@ int Main(int argc, char** argv) {
   if (!outcome.ok()) return CouldNotRun(outcome.status(), options.common);
   const std::string text = options.common.json() ? EvalJson(*outcome) : EvalTable(*outcome);
   std::fputs(text.c_str(), stdout);
-  return outcome->passed() ? kExitPassed : kExitOutside;
+  return outcome->passed() ? kExitDone : kExitFailed;
 }
 
 }  // namespace

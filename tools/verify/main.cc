@@ -29,7 +29,8 @@ absl::StatusOr<VerifyReport> Run(const Options& options) {
 }
 
 int Main(int argc, char** argv) {
-  CLI::App app("Checks the MoE layers of a model, wherever they run, against a golden file.");
+  CLI::App app("Checks the MoE layers of a model, wherever they run, against a golden file.",
+               "verify");
   Options options;
   AddCommonOptions(app, options.common, /*with_format=*/true);
   app.add_option("--golden", options.golden, "Golden file (.safetensors)")->required();
@@ -38,7 +39,7 @@ int Main(int argc, char** argv) {
   if (!report.ok()) return CouldNotRun(report.status(), options.common);
   const std::string text = options.common.json() ? VerifyJson(*report) : VerifyTable(*report);
   std::fputs(text.c_str(), stdout);
-  return report->passed() ? kExitPassed : kExitOutside;
+  return report->passed() ? kExitDone : kExitFailed;
 }
 
 }  // namespace

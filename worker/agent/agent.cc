@@ -155,6 +155,7 @@ void Agent::On(const ChannelMessage& event) {
 }
 
 void Agent::OnMessage(const Registered& message) {
+  if (!registered_) out_.push_back(AgentReport{LogLevel::kInfo, "registered at the coordinator"});
   registered_ = true;
   failed_dials_ = 0;
   // A lease of zero would make NextDeadline return the present forever.
@@ -252,8 +253,8 @@ void Agent::OnMessage(const Prepare& message) {
   held.hash = message.hash;
   held.nonce = message.nonce;
   held.grant_keys = message.grant_keys;
-  out_.push_back(AgentReport{LogLevel::kInfo, absl::StrFormat("deployment %s: staging epoch %d",
-                                                              key.deployment, key.epoch.value)});
+  Say(LogLevel::kInfo, key,
+      absl::StrFormat("deployment %s: staging epoch %d", key.deployment, key.epoch.value));
   out_.push_back(StageEpoch{message});
 }
 
@@ -268,6 +269,11 @@ void Agent::On(const EpochStaged& event) {
   }
   held->state = State::kFailed;
   held->error = event.status;
+  // The coordinator hears of it as well, but whoever looks at this machine looks here.
+  Say(LogLevel::kError, event.key,
+      absl::StrFormat("deployment %s: staging epoch %d failed: %s", event.key.deployment,
+                      event.key.epoch.value, event.status.message()),
+      event.status);
   Send(PrepareNack{event.key.deployment, event.key.epoch, held->nonce, event.status});
 }
 
@@ -278,9 +284,8 @@ void Agent::OnMessage(const Commit& message) {
   if (known && held->state == State::kPrepared) {
     held->state = State::kCommitted;
     out_.push_back(ActivateEpoch{key});
-    out_.push_back(AgentReport{
-        LogLevel::kInfo,
-        absl::StrFormat("deployment %s: epoch %d is committed", key.deployment, key.epoch.value)});
+    Say(LogLevel::kInfo, key,
+        absl::StrFormat("deployment %s: epoch %d is committed", key.deployment, key.epoch.value));
   }
   if (known && held->state == State::kCommitted) {
     return Send(CommitAck{key.deployment, key.epoch, message.hash});
@@ -295,10 +300,9 @@ void Agent::OnMessage(const Abort& message) {
   if (held == nullptr) return;
   // Sources may already be bound to a committed epoch. Only RETIRE, which waits for them, ends it.
   if (held->state == State::kCommitted || held->state == State::kRetiring) {
-    out_.push_back(
-        AgentReport{LogLevel::kError, absl::StrFormat("deployment %s: ignored ABORT of epoch %d "
-                                                      "because it is committed",
-                                                      key.deployment, key.epoch.value)});
+    Say(LogLevel::kError, key,
+        absl::StrFormat("deployment %s: ignored ABORT of epoch %d because it is committed",
+                        key.deployment, key.epoch.value));
     return;
   }
   Drop(key);
@@ -311,6 +315,8 @@ void Agent::OnMessage(const Retire& message) {
   if (serves) {
     held->state = State::kRetiring;
     out_.push_back(RetireEpoch{key});
+    Say(LogLevel::kDebug, key,
+        absl::StrFormat("deployment %s: epoch %d retires", key.deployment, key.epoch.value));
   }
   if (held != nullptr && held->state == State::kRetiring) {
     // Also for a repetition, which is sent when the epoch's memory is needed sooner.
@@ -358,15 +364,31 @@ std::string Agent::Lost() const {
                       : absl::StrCat(lost, ": steps that use its experts fail until the next plan");
 }
 
+void Agent::Say(LogLevel level, const EpochKey& key, std::string text, const absl::Status& why) {
+  AgentReport report{level, std::move(text), {{"deployment", key.deployment}}};
+  report.fields.emplace_back("epoch", key.epoch.value);
+  if (!why.ok()) report.fields.emplace_back("reason", std::string(ReasonName(ReasonOf(why))));
+  // Ids only, such as the tensor and its file; the text has them for people.
+  for (const auto& [name, value] : MetadataOf(why)) {
+    if (name != "deployment" && name != "epoch" && !value.empty()) {
+      report.fields.emplace_back(name, value);
+    }
+  }
+  out_.push_back(std::move(report));
+}
+
 // Removes the epoch here and in the runtime. The stager has already freed an epoch that failed.
 void Agent::Drop(const EpochKey& key) {
   const bool runtime_has_it = epochs_.at(key).state != State::kFailed;
+  Say(LogLevel::kDebug, key,
+      absl::StrFormat("deployment %s: epoch %d is dropped", key.deployment, key.epoch.value));
   epochs_.erase(key);
   if (runtime_has_it) out_.push_back(DropEpoch{key});
 }
 
 void Agent::Nack(const Prepare& prepare, const absl::Status& error) {
-  out_.push_back(AgentReport{LogLevel::kWarn, absl::StrCat("refused PREPARE: ", error.message())});
+  Say(LogLevel::kWarn, KeyOf(prepare.plan), absl::StrCat("refused PREPARE: ", error.message()),
+      error);
   Send(PrepareNack{prepare.plan.deployment, prepare.plan.epoch, prepare.nonce, error});
 }
 

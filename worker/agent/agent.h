@@ -83,6 +83,9 @@ class Agent {
   bool AnswerKnown(const EpochKey& key, const Prepare& prepare);
   // Refuses a PREPARE and logs the reason.
   void Nack(const Prepare& prepare, const absl::Status& error);
+  // Reports a line about an epoch; with the reason and the ids of `why`, if it is an error.
+  void Say(LogLevel level, const EpochKey& key, std::string text,
+           const absl::Status& why = absl::OkStatus());
   // Those of the epochs that sources may be bound to.
   [[nodiscard]] std::vector<DeploymentKeys> HeldKeys() const;
   // Forgets an epoch here and in the runtime.

@@ -97,6 +97,7 @@ struct AgentFinished {
 struct AgentReport {
   LogLevel level = LogLevel::kInfo;
   std::string text;
+  LogFields fields = {};
 };
 // One output of the agent.
 using AgentEffect =

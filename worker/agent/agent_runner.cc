@@ -166,7 +166,9 @@ class AgentRunner::Impl {
   }
   void Perform(const DropEpoch& effect) { parts_.stager->Drop(effect.key); }
   void Perform(const AgentFinished& effect) { finished_(effect.why); }
-  void Perform(const AgentReport& effect) { parts_.logger->Write(effect.level, effect.text); }
+  void Perform(const AgentReport& effect) {
+    parts_.logger->Write(effect.level, effect.text, effect.fields);
+  }
 
   const Parts parts_;
   const std::function<void(absl::Status)> finished_;

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "worker/transport/loopback/transport.h"
+#include "worker/transport/ucx/log.h"
 #include "worker/transport/ucx/transport.h"
 
 namespace switchyard {
@@ -42,6 +43,8 @@ std::vector<absl::string_view> TransportNames() {
   for (const Row& row : kRows) names.emplace_back(row.name);
   return names;
 }
+
+void WriteTransportLogs(LogFormat format, LogLevel level) { WriteUcxLog(format, level); }
 
 absl::StatusOr<std::unique_ptr<Transport>> MakeTransport(absl::string_view name,
                                                          const TransportOptions& options) {

@@ -9,6 +9,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/clock.h"
+#include "core/base/log.h"
 #include "core/base/port_range.h"
 #include "core/ids.h"
 #include "worker/transport/transport.h"
@@ -24,7 +25,8 @@ struct TransportOptions {
   // Takes a CPU meanwhile; 0 where threads may outnumber cores.
   Duration busy_poll{};
   LoopbackHub* hub = nullptr;  // only for loopback; outlives the transport
-  // Only for ucx: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h).
+  // Only for ucx: devices for tcp, e.g. "eth0,lo", and how much UCX prints (ucx/context.h); empty:
+  // as WriteTransportLogs has set it.
   std::string net_devices = "all";
   std::string ucx_log_level = "fatal";
   PortRange ports{};  // only for ucx: to listen on
@@ -35,6 +37,10 @@ struct TransportOptions {
 
 // "ucx" and "loopback", the names in RingOffer.transport.
 std::vector<absl::string_view> TransportNames();
+
+// Brings the lines that the libraries of the transports write by themselves into the log, as
+// WriteUcxLog does (worker/transport/ucx/log.h).
+void WriteTransportLogs(LogFormat format, LogLevel level);
 
 // Errors: kInvalidArgument (BAD_CONFIG) for a name that is not in TransportNames(), and those of
 // the transport's own Create.

@@ -1,52 +1,86 @@
 #include "services/bin/bin_support.h"
 
+#include <csignal>
 #include <cstdlib>
 #include <sys/resource.h>
 #include <thread>
+#include <unistd.h>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "tests/testing/status_matchers.h"
+#include "core/cli/exit_code.h"
 
 namespace switchyard {
 namespace {
 
-using testing::FailsWith;
+using ::testing::HasSubstr;
 
-TEST(ParseListenTest, ReadsHostAndPort) {
-  SY_ASSERT_OK_AND_ASSIGN(const ListenAddress name, ParseListen("node-3:0"));
-  SY_ASSERT_OK_AND_ASSIGN(const ListenAddress v6, ParseListen("[::1]:65535"));
-
-  EXPECT_EQ(name.host, "node-3");
-  EXPECT_EQ(name.port, 0);
-  EXPECT_EQ(v6.host, "[::1]");
-  EXPECT_EQ(v6.port, 65535);
-}
-
-TEST(ParseListenTest, RefusesAnythingElse) {
-  for (const char* text : {"", "host", ":7700", "host:", "host:port", "host:-1", "host:65536"}) {
-    EXPECT_THAT(ParseListen(text),
-                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig))
-        << text;
-  }
-}
-
-TEST(MakeLoggerTest, RefusesAnUnknownLevel) {
-  SY_EXPECT_OK(MakeLogger("test", "warn"));
-  EXPECT_THAT(MakeLogger("test", "loud"),
-              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
-}
-
-TEST(ExitCodeOfTest, SaysWhyOnStderr) {
+// The output of `write`, which gets a log of the given settings.
+std::string Written(const LogSettings& settings, const std::function<void(ProgramLog&)>& write) {
   ::testing::internal::CaptureStderr();
-  const int failed = ExitCodeOf(MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
-                                          "port 7700 is taken; choose another"));
+  ProgramLog log("test", settings, {});
+  write(log);
+  return ::testing::internal::GetCapturedStderr();
+}
+
+TEST(EndWithTest, SaysWhyAtAnyLevel) {
+  const absl::Status taken = MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
+                                       "port 7700 is taken; choose another");
+  int code = 0;
+
+  const std::string text = Written({.level = "off", .format = "text"},
+                                   [&](ProgramLog& log) { code = EndWith(taken, log.logger()); });
+
+  EXPECT_EQ(code, kExitFailed);
+  EXPECT_THAT(text, HasSubstr("error test: port 7700 is taken; choose another "
+                              "[code=UNAVAILABLE reason=ADDRESS_IN_USE]\n"));
+}
+
+TEST(EndWithTest, AConfigurationThatCannotWorkIsAMistakeOfUsage) {
+  Logger logger("test", LogLevel::kOff);
+  ::testing::internal::CaptureStderr();
+  const int bad = EndWith(
+      MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, "no such key"), &logger);
+  const int missing =
+      EndWith(MakeError(absl::StatusCode::kNotFound, Reason::kBadConfig, "cannot read"), &logger);
+  ::testing::internal::GetCapturedStderr();
+
+  EXPECT_EQ(bad, kExitUsage);
+  EXPECT_EQ(missing, kExitFailed);
+  EXPECT_EQ(EndWith(absl::OkStatus(), &logger), kExitDone);
+}
+
+// A library writes what it was told to.
+void WriteAsLibrary(LogFormat format, LogLevel level) {
+  Logger("library", LogLevel::kDebug, format).Debug("level %s", LogLevelName(level));
+}
+
+TEST(ProgramLogTest, SignalsChangeTheLevelUntilOneEndsTheWait) {
+  SignalWait signals({SIGTERM, SIGUSR1, SIGUSR2});
+  ::testing::internal::CaptureStderr();
+  {
+    ProgramLog log("test", {.level = "warn", .format = "text"}, {&WriteAsLibrary});
+    Logger& logger = *log.logger();
+    kill(getpid(), SIGUSR1);
+    std::thread wait([&] { log.WaitForEnd(&signals); });
+    while (!logger.Enabled(LogLevel::kDebug)) std::this_thread::yield();
+    logger.Debug("seen");
+    kill(getpid(), SIGUSR2);
+    while (logger.Enabled(LogLevel::kInfo)) std::this_thread::yield();
+    logger.Info("not seen");
+    SignalWait::Raise();
+    wait.join();
+  }
   const std::string text = ::testing::internal::GetCapturedStderr();
 
-  EXPECT_EQ(failed, 1);
-  EXPECT_EQ(text, "port 7700 is taken; choose another (UNAVAILABLE, ADDRESS_IN_USE)\n");
-  EXPECT_EQ(ExitCodeOf(absl::OkStatus()), 0);
+  EXPECT_THAT(text, HasSubstr("the log's level is debug now"));
+  EXPECT_THAT(text, HasSubstr(" test: seen\n"));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("not seen")));
+  EXPECT_THAT(text, ::testing::ContainsRegex(
+                        "library: level warn\n(.*\n)*.*library: level debug\n(.*\n)*.*library: "
+                        "level warn\n"));
 }
 
 TEST(NetDevicesOfTest, NamesTheDeviceOfAnAddress) {

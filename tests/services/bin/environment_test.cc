@@ -39,7 +39,8 @@ class EnvironmentTest : public ::testing::Test {
     client_environment_ = environments.client;
     const std::string file = dir_.Write("local.yaml", kDeployment);
     SY_ASSERT_OK_AND_ASSIGN(coordinator_, Spawn("switchyard-coordinator", environments.coordinator,
-                                                {"--deployment", file, "--store", "memory"}));
+                                                {"--listen", "127.0.0.1:0", "--deployment", file,
+                                                 "--store", "memory"}));
     SY_ASSERT_OK_AND_ASSIGN(address_, coordinator_->WaitForLine("ready ", kLong));
     SY_ASSERT_OK_AND_ASSIGN(worker_, Spawn("switchyard-worker", environments.worker,
                                            {"--coordinator", address_, "--id", "w0"}));
@@ -116,15 +117,16 @@ TEST_F(EnvironmentTest, TheCoordinatorReadsTheVariableOfBf16AndSaysSoOnce) {
 
 TEST_F(EnvironmentTest, AValueThatIsNeitherYesNorNoIsRefused) {
   const testing::TempDir dir;
-  auto process = ChildProcess::Spawn(
-      {"/usr/bin/env", "SGLANG_DEEPEP_BF16_DISPATCH=maybe",
-       absl::StrCat(SY_BIN_DIR, "/switchyard-coordinator"), "--store", "memory"},
-      dir.Join("log"));
+  auto process =
+      ChildProcess::Spawn({"/usr/bin/env", "SGLANG_DEEPEP_BF16_DISPATCH=maybe",
+                           absl::StrCat(SY_BIN_DIR, "/switchyard-coordinator"), "--store", "memory",
+                           "--listen", "127.0.0.1:0", "--log-format", "text"},
+                          dir.Join("log"));
   SY_ASSERT_OK(process);
 
   SY_ASSERT_OK_AND_ASSIGN(const int status, process->Wait(kLong));
 
-  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 1);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 2);
   EXPECT_THAT(ReadBytes(dir.Join("log")), HasSubstr("\"maybe\" is neither yes"));
 }
 

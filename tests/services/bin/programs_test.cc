@@ -37,6 +37,10 @@ class ProgramsTest : public ::testing::Test {
     if (program == "switchyard-coordinator" && !has_store) {
       flags.insert(flags.end(), {"--store", "memory"});
     }
+    // Any free port: tests run beside each other.
+    const bool listens = std::find(flags.begin(), flags.end(), "--listen") != flags.end();
+    if (!listens) flags.insert(flags.end(), {"--listen", "127.0.0.1:0"});
+    flags.insert(flags.end(), {"--log-format", "text"});
     return ChildProcess::Spawn(flags, dir_.Join("log"));
   }
   // Exit code of a program that ends by itself; its words are in Log().
@@ -85,10 +89,11 @@ TEST_F(ProgramsTest, ARestartedCoordinatorKnowsItsDeploymentsUnlessTheyWereInMem
       "local.yaml",
       "name: local\ncheckpoint: 'synthetic:hidden=64,intermediate=32,experts=16,top_k=4'\n");
   const auto start = [&](const std::string& flags) {
-    return ChildProcess::Spawn({"/bin/sh", "-c",
-                                absl::StrCat("cd ", dir_.path(), " && exec ", SY_BIN_DIR,
-                                             "/switchyard-coordinator ", flags)},
-                               dir_.Join("log"));
+    return ChildProcess::Spawn(
+        {"/bin/sh", "-c",
+         absl::StrCat("cd ", dir_.path(), " && exec ", SY_BIN_DIR,
+                      "/switchyard-coordinator --listen 127.0.0.1:0 ", flags)},
+        dir_.Join("log"));
   };
   const auto deployments_of = [&](const std::string& flags) {
     auto coordinator = start(flags);
@@ -156,9 +161,10 @@ bool Speaks(const std::string& address, Duration limit) {
 // With few descriptors, so that it runs out of them: gRPC's own listener then stops for good.
 TEST_F(ProgramsTest, AFloodOfConnectionsDeafensNeitherCoordinatorNorWorker) {
   const auto start = [&](const std::string& program, const std::string& flags) {
-    return ChildProcess::Spawn(
-        {"/bin/sh", "-c", absl::StrCat("ulimit -n 128 && exec ", SY_BIN_DIR, "/", program, flags)},
-        dir_.Join(program));
+    return ChildProcess::Spawn({"/bin/sh", "-c",
+                                absl::StrCat("ulimit -n 128 && exec ", SY_BIN_DIR, "/", program,
+                                             " --listen 127.0.0.1:0", flags)},
+                               dir_.Join(program));
   };
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
                           start("switchyard-coordinator", " --store memory --system-port 0"));
@@ -250,31 +256,148 @@ TEST_F(ProgramsTest, ASystemPortIsSaidBeforeTheReadyLineAndNamedWhenInUse) {
   EXPECT_NE(Run("switchyard-coordinator", {"--system-port", "-1"}), 0);
 }
 
+// Exit code 2: another start would end in the same way.
 TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
-  EXPECT_EQ(Run("switchyard-coordinator", {"--listen", "nowhere"}), 1);
+  const auto worker = [this](std::vector<std::string> flags) {
+    flags.insert(flags.end(), {"--coordinator", "127.0.0.1:1", "--id", "w0"});
+    return Run("switchyard-worker", flags);
+  };
+  EXPECT_EQ(Run("switchyard-coordinator", {"--listen", "nowhere"}), 2);
   EXPECT_THAT(Log(), HasSubstr("\"nowhere\" is not \"host:port\""));
-  EXPECT_EQ(Run("switchyard-coordinator", {"--store", "punchcards"}), 1);
+  EXPECT_EQ(Run("switchyard-coordinator", {"--store", "punchcards"}), 2);
   EXPECT_THAT(Log(), HasSubstr("punchcards"));
-  EXPECT_EQ(Run("switchyard-coordinator", {"--log-level", "loud"}), 1);
-  EXPECT_EQ(Run("switchyard-worker", {"--coordinator", "127.0.0.1:1", "--id", "w0", "--device",
-                                      "cpu:kernel_family=abacus"}),
-            1);
+  EXPECT_EQ(Run("switchyard-coordinator", {"--log-level", "loud"}), 2);
+  EXPECT_EQ(worker({"--device", "cpu:kernel_family=abacus"}), 2);
   EXPECT_THAT(Log(), HasSubstr("abacus"));
-  EXPECT_EQ(Run("switchyard-worker",
-                {"--coordinator", "127.0.0.1:1", "--id", "w0", "--device", "slide-rule"}),
-            1);
-  EXPECT_THAT(Log(), HasSubstr("no device 'slide-rule' in this build; it has: cpu"));
-  EXPECT_EQ(Run("switchyard-worker",
-                {"--coordinator", "127.0.0.1:1", "--id", "w0", "--listen", "0.0.0.0:0"}),
-            1);
+  EXPECT_EQ(worker({"--listen", "0.0.0.0:0"}), 2);
   EXPECT_THAT(Log(), HasSubstr("has the wildcard 0.0.0.0, which peers cannot dial"));
   EXPECT_THAT(Log(), HasSubstr("set --advertise"));
   for (const char* dtypes : {"fp8,int8", "bf16,fp9"}) {
-    EXPECT_NE(Run("switchyard-worker",
-                  {"--coordinator", "127.0.0.1:1", "--id", "w0", "--wire-dtypes", dtypes}),
-              0);
+    EXPECT_EQ(worker({"--wire-dtypes", dtypes}), 2) << dtypes << "\n" << Log();
   }
-  EXPECT_NE(Run("switchyard-worker", {}), 0);
+  EXPECT_EQ(worker({"--net-devices", "eth97"}), 2);
+  EXPECT_THAT(Log(), HasSubstr("this machine has no network device \"eth97\"; it has "));
+  EXPECT_EQ(worker({"--weight-bytes-max", "-5"}), 2);
+  EXPECT_THAT(Log(), HasSubstr("--weight-bytes-max: \"-5\" is out of range"));
+  EXPECT_EQ(Run("switchyard-worker", {}), 2);
+  EXPECT_THAT(Log(), HasSubstr("--id is required"));
+  EXPECT_EQ(worker({"--device", "slide-rule"}), 2);
+  EXPECT_THAT(Log(), HasSubstr("no device 'slide-rule' in this build; it has: cpu"));
+}
+
+// The same mistakes have the same answer in all programs.
+TEST_F(ProgramsTest, EveryProgramAnswersVersionHelpAndMistakesAlike) {
+  const std::string out = dir_.Join("out");
+  const auto run = [&](const std::string& program, const std::string& words) {
+    const std::string command =
+        absl::StrCat("exec ", SY_BIN_DIR, "/", program, " ", words, " >", out);
+    auto process = ChildProcess::Spawn({"/bin/sh", "-c", command}, dir_.Join("log"));
+    EXPECT_THAT(process, testing::IsOk());
+    return process.ok() ? ExitCode(*process) : -1;
+  };
+  for (const char* program : {"switchyard-coordinator", "switchyard-worker", "switchyard-quantize",
+                              "switchyard-eval", "verify", "generate", "syctl"}) {
+    EXPECT_EQ(run(program, "--version"), 0) << program;
+    EXPECT_THAT(ReadBytes(out), ::testing::MatchesRegex(absl::StrCat(program, " [0-9.]+\n")));
+    EXPECT_EQ(run(program, "--help"), 0) << program;
+    EXPECT_THAT(ReadBytes(out), HasSubstr("--version")) << program;
+    EXPECT_EQ(run(program, "-v"), 2) << program;
+    EXPECT_THAT(Log(), HasSubstr(absl::StrCat(
+                           program, ": unknown option -v; did you mean --version?\nnext: '",
+                           program, " --help' shows the usage\n")));
+    EXPECT_EQ(ReadBytes(out), "") << program;
+    EXPECT_EQ(run(program, "--xyzzy=3"), 2) << program;
+    EXPECT_THAT(Log(), HasSubstr("unknown option --xyzzy")) << program;
+  }
+}
+
+TEST_F(ProgramsTest, AConfigurationFileIsUsedAndItsMistakesHaveALine) {
+  const std::string good = dir_.Write("good.yaml",
+                                      "network:\n  listen: 127.0.0.1:0\n"
+                                      "store:\n  location: sqlite:plans.sqlite\n");
+  const std::string bad = dir_.Write("bad.yaml", "pool:\n  id: w0\n  leave_timout: 5s\n");
+  SY_ASSERT_OK_AND_ASSIGN(
+      ChildProcess coordinator,
+      ChildProcess::Spawn({absl::StrCat(SY_BIN_DIR, "/switchyard-coordinator"), "--config", good},
+                          dir_.Join("coordinator")));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+  EXPECT_THAT(ReadBytes(dir_.Join("coordinator")),
+              HasSubstr("plans are stored in " + dir_.Join("plans.sqlite")));
+
+  EXPECT_EQ(Run("switchyard-worker", {"--config", bad, "--coordinator", address}), 2);
+
+  EXPECT_THAT(Log(), HasSubstr(bad + ":3: pool.leave_timout: no such key; did you mean "
+                                     "\"leave_timeout\"? (known: coordinator, id, leave_timeout)"));
+  coordinator.Signal(SIGTERM);
+  EXPECT_EQ(ExitCode(coordinator), 0);
+}
+
+// Deployments come from a pipe as well as from a file.
+TEST_F(ProgramsTest, SyctlAppliesSeveralDeploymentsFromStandardInput) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
+  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
+  const std::string model = "checkpoint: 'synthetic:hidden=64,intermediate=32,experts=16,top_k=4'";
+  const auto apply = [&](const std::string& documents) {
+    const std::string file = dir_.Write("in.yaml", documents);
+    auto process =
+        ChildProcess::Spawn({"/bin/sh", "-c",
+                             absl::StrCat("cat ", file, " | ", SY_BIN_DIR, "/syctl --target ",
+                                          address, " apply -f - >", dir_.Join("out"))},
+                            dir_.Join("syctl"));
+    EXPECT_THAT(process, testing::IsOk());
+    return process.ok() ? ExitCode(*process) : -1;
+  };
+
+  EXPECT_EQ(apply(absl::StrCat("name: a\n", model, "\n---\nname: b\n", model, "\n---\n")), 0)
+      << ReadBytes(dir_.Join("syctl"));
+  const std::string deployments = Syctl(address, "get deployments");
+  EXPECT_THAT(deployments, HasSubstr("\"a\""));
+  EXPECT_THAT(deployments, HasSubstr("\"b\""));
+  // Nothing of a file with a mistake is applied.
+  EXPECT_EQ(apply(absl::StrCat("name: c\n", model, "\n---\nname: c\n", model, "\n")), 1);
+  EXPECT_THAT(ReadBytes(dir_.Join("syctl")), HasSubstr("stdin:4: name: \"c\" is the name of the "
+                                                       "deployment at line 1 already"));
+  EXPECT_EQ(apply("name: d\ncheckpoint: models/toy\n"), 1);
+  EXPECT_THAT(
+      ReadBytes(dir_.Join("syctl")),
+      HasSubstr("stdin:2: checkpoint: \"models/toy\" is relative, and standard input has no "
+                "folder"));
+  EXPECT_THAT(Syctl(address, "get deployments"), ::testing::Not(HasSubstr("\"c\"")));
+}
+
+// The default port is one for all programs, so none of them needs to be told.
+TEST_F(ProgramsTest, PrintConfigShowsTheOneDefaultPort) {
+  const std::string out = dir_.Join("out");
+  for (const char* words : {"switchyard-coordinator", "switchyard-worker --id w0"}) {
+    auto process = ChildProcess::Spawn(
+        {"/bin/sh", "-c", absl::StrCat("exec ", SY_BIN_DIR, "/", words, " --print-config >", out)},
+        dir_.Join("log"));
+    SY_ASSERT_OK(process);
+    EXPECT_EQ(ExitCode(*process), 0) << Log();
+    EXPECT_THAT(ReadBytes(out), HasSubstr("127.0.0.1:7700")) << words;
+  }
+}
+
+// SIGUSR1 shows everything, SIGUSR2 what was configured.
+TEST_F(ProgramsTest, SignalsChangeWhatIsLogged) {
+  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
+                          Start("switchyard-coordinator", {"--log-level", "error"}));
+  SY_ASSERT_OK(coordinator.WaitForLine("ready ", kLong));
+  EXPECT_EQ(Log(), "");
+  const auto wait_for = [this](const std::string& text) {
+    const TimePoint until = SteadyClock().Now() + kLong;
+    while (Log().find(text) == std::string::npos && SteadyClock().Now() < until) {
+      std::this_thread::yield();
+    }
+    return Log();
+  };
+
+  coordinator.Signal(SIGUSR1);
+  EXPECT_THAT(wait_for("level is debug"), HasSubstr("the log's level is debug now"));
+  coordinator.Signal(SIGUSR2);
+  coordinator.Signal(SIGTERM);
+
+  EXPECT_EQ(ExitCode(coordinator), 0) << Log();
 }
 
 // A worker whose GPU cannot be had ends with the reason; it does not compute on the CPU instead.
@@ -291,15 +414,14 @@ TEST_F(ProgramsTest, AWorkerWithoutItsGpuEndsWithTheReason) {
   EXPECT_THAT(Log(),
               ::testing::AnyOf(HasSubstr("this build has no CUDA device"),
                                HasSubstr("no usable GPU: "), HasSubstr("so none of index 4000")));
-  EXPECT_THAT(Log(), HasSubstr("(FAILED_PRECONDITION, UNSUPPORTED)"));
+  EXPECT_THAT(Log(), HasSubstr("[code=FAILED_PRECONDITION reason=UNSUPPORTED]"));
   EXPECT_TRUE(coordinator.running());
   EXPECT_THAT(Syctl(address, "get workers"), ::testing::Not(HasSubstr("w0")));
 }
 
 TEST_F(ProgramsTest, ACoordinatorPlacesByTheNamedPolicyOrListsThem) {
-  EXPECT_EQ(Run("switchyard-coordinator", {"--placement", "astrology"}), 1);
-  EXPECT_THAT(Log(), HasSubstr("no placement policy \"astrology\"; known: sticky, contiguous"));
-  EXPECT_THAT(Log(), HasSubstr("BAD_CONFIG"));
+  EXPECT_EQ(Run("switchyard-coordinator", {"--placement", "astrology"}), 2);
+  EXPECT_THAT(Log(), HasSubstr("--placement: \"astrology\" is not one of sticky or contiguous"));
 
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator,
                           Start("switchyard-coordinator", {"--placement", "contiguous"}));
@@ -309,12 +431,12 @@ TEST_F(ProgramsTest, ACoordinatorPlacesByTheNamedPolicyOrListsThem) {
 // R10, R11: the drafts' names of the option and unknown dtypes, before anything starts.
 TEST_F(ProgramsTest, ACoordinatorRefusesMisspelledDtypeOptionsWithTheRightName) {
   for (const char* const name : {"--dispather-output-dtype", "--deepep-dispatch-output-dtype"}) {
-    EXPECT_EQ(Run("switchyard-coordinator", {name, "bf16"}), 1);
+    EXPECT_EQ(Run("switchyard-coordinator", {name, "bf16"}), 2);
     EXPECT_THAT(Log(), HasSubstr(absl::StrCat(name,
                                               " is misspelled; write "
                                               "--dispatcher-output-dtype")));
   }
-  EXPECT_EQ(Run("switchyard-coordinator", {"--dispatcher-output-dtype", "fp9"}), 1);
+  EXPECT_EQ(Run("switchyard-coordinator", {"--dispatcher-output-dtype", "fp9"}), 2);
   EXPECT_THAT(Log(), HasSubstr("(known: auto, bf16, fp8, int8, nvfp4)"));
 }
 
@@ -336,7 +458,7 @@ TEST_F(ProgramsTest, ACoordinatorTakesTheOlderSpellingWithOneWarning) {
 TEST_F(ProgramsTest, ADeploymentFileIsReadStrictly) {
   const std::string file = dir_.Write("bad.yaml", "name: local\ncheckpont: /nowhere\n");
 
-  EXPECT_EQ(Run("switchyard-coordinator", {"--deployment", file}), 1);
+  EXPECT_EQ(Run("switchyard-coordinator", {"--deployment", file}), 2);
 
   EXPECT_THAT(Log(), HasSubstr("did you mean \"checkpoint\"?"));
 }

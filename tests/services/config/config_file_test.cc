@@ -1,6 +1,7 @@
 #include "services/config/config_file.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
 
 #include "gtest/gtest.h"
@@ -102,8 +103,8 @@ TEST(ConfigFileTest, RefusesUnknownDtypesAndMisspelledDtypeKeys) {
 
 // Only where there is such a key.
 TEST(ConfigFileTest, OtherMessagesDoNotHearOfTheDtypeKey) {
-  v1::CoordinatorConfig config;
-  const absl::Status refused = ReadConfigText("dispather: x\n", "coordinator.yaml", &config);
+  v1::MoeShape shape;
+  const absl::Status refused = ReadConfigText("dispather: x\n", "shape.yaml", &shape);
 
   EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
   EXPECT_EQ(refused.message().find("dispatcher_output_dtype"), absl::string_view::npos);
@@ -166,13 +167,13 @@ TEST(ConfigFileTest, RefusesWithFileLineAndPath) {
        "mixed)",
        "2", "phases[0].phase"},
       {"min_workers: -1\n",
-       "deployment.yaml:1: min_workers: \"-1\" is not a whole number from 0 to 4294967295", "1",
+       "deployment.yaml:1: min_workers: \"-1\" is not a whole number from 0 to 2147483647", "1",
        "min_workers"},
-      {"min_workers: 4294967296\n",
-       "deployment.yaml:1: min_workers: \"4294967296\" is not a whole number from 0 to 4294967295",
+      {"min_workers: 2147483648\n",
+       "deployment.yaml:1: min_workers: \"2147483648\" is not a whole number from 0 to 2147483647",
        "1", "min_workers"},
       {"min_workers: 0x10\n",
-       "deployment.yaml:1: min_workers: \"0x10\" is not a whole number from 0 to 4294967295", "1",
+       "deployment.yaml:1: min_workers: \"0x10\" is not a whole number from 0 to 2147483647", "1",
        "min_workers"},
       {"min_workers: [1]\n", "deployment.yaml:1: min_workers: needs a single value", "1",
        "min_workers"},
@@ -227,30 +228,45 @@ TEST(ConfigFileTest, ReadsDeploymentsOfSeveralDocuments) {
   EXPECT_EQ(deployments[1].name(), "second");
 }
 
-TEST(ConfigFileTest, ReadsTheCoordinatorsOptions) {
-  const TempFile file(R"(host: 0.0.0.0
-port: 7070
-store: /var/lib/switchyard/coordinator.db
-lease_ttl: 3s
-max_sessions: 16
-deployments:
-- name: demo
-  checkpoint: /m
-)");
+// An editor or a generator leaves separators without a document.
+TEST(ConfigFileTest, EmptyDocumentsAreNone) {
+  const TempFile file("---\nname: one\n---\n---\nname: two\n---\n");
 
-  SY_ASSERT_OK_AND_ASSIGN(const v1::CoordinatorConfig config, ReadCoordinatorConfig(file.path()));
+  SY_ASSERT_OK_AND_ASSIGN(const auto deployments, ReadDeployments(file.path()));
 
-  EXPECT_EQ(config.host(), "0.0.0.0");
-  EXPECT_EQ(config.port(), 7070U);
-  EXPECT_EQ(config.lease_ttl().seconds(), 3);
-  EXPECT_FALSE(config.has_stream_grace());
-  EXPECT_EQ(config.max_sessions(), 16U);
-  EXPECT_EQ(config.deployments(0).name(), "demo");
+  ASSERT_EQ(deployments.size(), 2U);
+  EXPECT_EQ(deployments[0].name(), "one");
+  EXPECT_EQ(deployments[1].name(), "two");
+}
+
+TEST(ConfigFileTest, ANameThatIsGivenTwiceIsRefusedWithBothLines) {
+  const TempFile file("name: one\n---\nname: two\n---\ncheckpoint: /m\nname: one\n");
+
+  const auto deployments = ReadDeployments(file.path());
+
+  EXPECT_THAT(deployments, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_EQ(deployments.status().message(),
+            file.path() +
+                ":6: name: \"one\" is the name of the deployment at line 1 already; give "
+                "each a name of its own");
+}
+
+TEST(ConfigFileTest, ARelativeCheckpointBelongsToTheFilesFolder) {
+  const TempFile file(
+      "name: a\ncheckpoint: ../models/toy\n---\nname: b\ncheckpoint: /models/toy\n"
+      "---\nname: c\ncheckpoint: 'synthetic:hidden=64'\n");
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto deployments, ReadDeployments(file.path()));
+
+  const std::filesystem::path folder = std::filesystem::path(file.path()).parent_path();
+  EXPECT_EQ(deployments[0].checkpoint(), (folder.parent_path() / "models/toy").string());
+  EXPECT_EQ(deployments[1].checkpoint(), "/models/toy");
+  EXPECT_EQ(deployments[2].checkpoint(), "synthetic:hidden=64");
 }
 
 TEST(ConfigFileTest, AFileThatCannotBeReadIsNamed) {
   for (const std::string& path : {std::string("/no/such/file.yaml"), ::testing::TempDir()}) {
-    const auto config = ReadCoordinatorConfig(path);
+    const auto config = ReadDeployments(path);
     EXPECT_THAT(config, FailsWith(absl::StatusCode::kNotFound, Reason::kBadConfig));
     EXPECT_EQ(MetadataOf(config.status()).at("file"), path);
   }
@@ -259,7 +275,7 @@ TEST(ConfigFileTest, AFileThatCannotBeReadIsNamed) {
 TEST(ConfigFileTest, RefusesAFileThatIsTooLarge) {
   const TempFile file(std::string((1 << 20) + 5, '#'));
 
-  EXPECT_THAT(ReadCoordinatorConfig(file.path()),
+  EXPECT_THAT(ReadDeployments(file.path()),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 

@@ -41,10 +41,10 @@ TEST(CommandLineTest, WhatCannotBeReadIsExitCodeTwoAndHelpIsZero) {
                                                     {"--model", "m", "--format", "xml"},
                                                     {"--model", "m", "--no-such-option"}}) {
     CommonOptions options;
-    EXPECT_EQ(Parse(arguments, options), kExitCouldNotRun);
+    EXPECT_EQ(Parse(arguments, options), kExitUsage);
   }
   CommonOptions options;
-  EXPECT_EQ(Parse({"--help"}, options), kExitPassed);
+  EXPECT_EQ(Parse({"--help"}, options), kExitDone);
 }
 
 TEST(CommandLineTest, AModeIsOneOfThree) {
@@ -54,7 +54,7 @@ TEST(CommandLineTest, AModeIsOneOfThree) {
     EXPECT_EQ(options.moe.mode, mode);
   }
   CommonOptions refused;
-  EXPECT_EQ(Parse({"--model", "m", "--mode", "plan"}, refused), kExitCouldNotRun);
+  EXPECT_EQ(Parse({"--model", "m", "--mode", "plan"}, refused), kExitUsage);
 }
 
 // R10: the values of the option are a closed list.
@@ -66,7 +66,7 @@ TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
        {std::vector<const char*>{"--model", "m", "--dispatcher-output-dtype", "fp4"},
         {"--model", "m", "--dispatcher-output-dtype", "fp8", "--target", "host:1"}}) {
     CommonOptions refused;
-    EXPECT_EQ(Parse(arguments, refused), kExitCouldNotRun);
+    EXPECT_EQ(Parse(arguments, refused), kExitUsage);
   }
 }
 
@@ -77,8 +77,7 @@ TEST(CommandLineTest, TakesADeviceForADeploymentOfItsOwn) {
   EXPECT_EQ(Parse({"--model", "m", "--device", "cpu:compute_threads=2"}, options), std::nullopt);
   EXPECT_EQ(options.moe.device, "cpu:compute_threads=2");
   CommonOptions refused;
-  EXPECT_EQ(Parse({"--model", "m", "--device", "cpu", "--target", "host:1"}, refused),
-            kExitCouldNotRun);
+  EXPECT_EQ(Parse({"--model", "m", "--device", "cpu", "--target", "host:1"}, refused), kExitUsage);
 }
 
 TEST(CommandLineTest, NamesADeploymentOfARunningCoordinatorAlone) {
@@ -87,7 +86,7 @@ TEST(CommandLineTest, NamesADeploymentOfARunningCoordinatorAlone) {
             std::nullopt);
   EXPECT_EQ(options.moe.deployment, "two");
   CommonOptions refused;
-  EXPECT_EQ(Parse({"--model", "m", "--deployment", "two"}, refused), kExitCouldNotRun);
+  EXPECT_EQ(Parse({"--model", "m", "--deployment", "two"}, refused), kExitUsage);
 }
 
 TEST(CommandLineTest, OpensAModelWithTheReferenceMoe) {

@@ -94,7 +94,9 @@ absl::Status ModifyAll(ucp_config_t* config, const UcxContextOptions& options) {
   for (const Setting& setting : kSettings) {
     SY_RETURN_IF_ERROR(Modify(config, setting.name, setting.value));
   }
-  SY_RETURN_IF_ERROR(Modify(config, "LOG_LEVEL", options.log_level.c_str()));
+  if (!options.log_level.empty()) {
+    SY_RETURN_IF_ERROR(Modify(config, "LOG_LEVEL", options.log_level.c_str()));
+  }
   const std::string ports = absl::StrCat(options.ports.first, "-", options.ports.last);
   SY_RETURN_IF_ERROR(Modify(config, "PORT_RANGE", ports.c_str()));
   return Modify(config, "NET_DEVICES", options.net_devices.c_str());

@@ -46,6 +46,7 @@ struct UcxContextOptions {
   PortRange ports{};                // to listen on; a transport takes two for each device
   // UCX's log level in the whole process: "fatal", "error", "warn", "info" ... UCX logs to standard
   // output, where programs print their results, and every error that matters is also a Status.
+  // Empty: as it is, which WriteUcxLog may have set.
   std::string log_level = "fatal";
 };
 

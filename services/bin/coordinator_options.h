@@ -1,0 +1,28 @@
+// The options of switchyard-coordinator.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "coordinator/driver.h"
+#include "coordinator/spec/dispatch_defaults.h"
+#include "services/bin/program_options.h"
+#include "services/options/option.h"
+
+namespace switchyard {
+
+struct CoordinatorSettings {
+  CoordinatorSettings();
+
+  NetworkSettings network;
+  std::string store = "sqlite:switchyard.sqlite";
+  std::vector<std::string> deployments;
+  DispatchOptions dispatch;
+  DriverOptions driver;
+  LogSettings log;
+};
+
+// The table, bound to `settings`, which outlive it.
+OptionTable CoordinatorOptionTable(CoordinatorSettings* settings);
+
+}  // namespace switchyard

@@ -1,0 +1,34 @@
+#include "services/grpc/grpc_log.h"
+
+#include <cstring>
+
+#include <grpc/support/log.h>
+
+namespace switchyard {
+namespace {
+
+// gRPC passes its function nothing of ours, so that the format is in its type, and a logger is made
+// for each line; there are few. Its lines of level INFO are for those who look into gRPC.
+template <LogFormat kFormat>
+void WriteLine(gpr_log_func_args* line) {
+  const LogLevel level =
+      line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kError : LogLevel::kDebug;
+  const char* const slash = std::strrchr(line->file, '/');
+  Logger logger("grpc", LogLevel::kDebug, kFormat);
+  logger.Write(level, line->message,
+               {{"file", slash == nullptr ? line->file : slash + 1}, {"line", line->line}});
+}
+
+}  // namespace
+
+void WriteGrpcLog(LogFormat format, LogLevel level) {
+  gpr_set_log_function(format == LogFormat::kText ? &WriteLine<LogFormat::kText>
+                                                  : &WriteLine<LogFormat::kJson>);
+  // Above all severities: nothing is written.
+  constexpr auto kNone = static_cast<gpr_log_severity>(GPR_LOG_SEVERITY_ERROR + 1);
+  gpr_set_log_verbosity(level == LogLevel::kOff     ? kNone
+                        : level == LogLevel::kDebug ? GPR_LOG_SEVERITY_DEBUG
+                                                    : GPR_LOG_SEVERITY_ERROR);
+}
+
+}  // namespace switchyard
