@@ -48,7 +48,10 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .unwatched_since = now,
                               .mode = request.mode,
                               .source = request.source,
-                              .known_since = now};
+                              .known_since = now,
+                              .asked_binding = request.binding,
+                              .group = request.group,
+                              .workers = static_cast<std::int32_t>(serving.plan.workers.size())};
   SayOf(grant.session, sessions_[grant.session], "is opened");
   return grant;
 }
@@ -172,6 +175,7 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
     const bool again = session.opened < update->plan.epoch && session.epoch == update->plan.epoch;
     if (session.epoch >= update->plan.epoch && !again) continue;
     session.epoch = update->plan.epoch;
+    session.workers = static_cast<std::int32_t>(update->plan.workers.size());
     out_->Add(SendPlanUpdate{watch, update});
   }
 }
@@ -187,6 +191,17 @@ void SessionTable::Expire(TimePoint now) {
   });
 }
 
+void SessionTable::AddBinding(const Session& session, SessionView* view) {
+  const bool collective = session.asked_binding == BindingChoice::kCollective;
+  view->binding = collective ? BindingChoice::kCollective : BindingChoice::kP2p;
+  view->binding_reason = session.asked_binding == BindingChoice::kAuto
+                             ? "auto is p2p, which serves every plan"
+                             : "the source asked for it";
+  if (!collective) return;
+  view->group = session.group;
+  view->ranks = session.workers + session.group.sources;
+}
+
 std::vector<SessionView> SessionTable::View(TimePoint now) const {
   std::vector<SessionView> views;
   for (const auto& [id, session] : sessions_) {
@@ -199,6 +214,7 @@ std::vector<SessionView> SessionTable::View(TimePoint now) const {
                      .opened = session.opened,
                      .epoch = session.epoch,
                      .age = now - session.known_since});
+    if (session.asked_binding) AddBinding(session, &views.back());
   }
   std::sort(views.begin(), views.end(), [](const SessionView& a, const SessionView& b) {
     return std::tie(a.deployment, b.age, a.name) < std::tie(b.deployment, a.age, b.name);

@@ -84,11 +84,15 @@ class SessionTable {
     std::optional<DeviceKind> source = {};
     std::string peer = {};  // of its watch
     TimePoint known_since = {};
+    std::optional<BindingChoice> asked_binding = {};
+    GroupRequest group = {};
+    std::int32_t workers = 0;  // of the epoch
   };
 
   [[nodiscard]] absl::Status CheckRoom() const;
   // Reports, at debug, what became of a session.
   void SayOf(SessionId id, const Session& session, absl::string_view what);
+  static void AddBinding(const Session& session, SessionView* view);
   // The session of `request`: known, or added because its plan is known.
   absl::StatusOr<Session*> Find(const WatchRequest& request,
                                 const DeploymentController* deployment);

@@ -177,6 +177,11 @@ struct SessionView {
   Epoch opened;    // the epoch on which it was opened, or the first one that is known of it
   Epoch epoch;     // the newest one that was sent to it
   Duration age{};  // since it was opened, or since the coordinator knows it
+  // How rows travel, p2p or collective, not known as the two above; and why, for people.
+  std::optional<BindingChoice> binding = {};
+  std::string binding_reason = {};
+  GroupRequest group = {};  // its place, if collective
+  std::int32_t ranks = 0;   // of the group: the workers of the epoch and the sources
 };
 
 // The answer to a request for another duty.

@@ -60,13 +60,26 @@ std::string EventLine(const v1::Event& event) {
                       event.reason(), "  ", ObjectText(event), "  ", event.message(), "\n");
 }
 
+namespace {
+
+// "engine 0 of 2, 4 ranks"
+std::string GroupText(const v1::Session& session) {
+  if (!session.has_group()) return "";
+  const v1::GroupOptions& group = session.group();
+  return absl::StrCat(group.name(), group.name().empty() ? "" : " ", group.source(), " of ",
+                      group.sources(), ", ", session.ranks(), " ranks");
+}
+
+}  // namespace
+
 std::string SessionsTable(const v1::ListSessionsResponse& list) {
   if (list.sessions().empty()) return "There are no sessions.\n";
-  TextTable table({"NAME", "DEPLOYMENT", "PHASE", "MODE", "SOURCE", "EPOCH", "AGE", "PEER"});
+  TextTable table({"NAME", "DEPLOYMENT", "PHASE", "MODE", "SOURCE", "BINDING", "GROUP", "EPOCH",
+                   "AGE", "PEER"});
   for (const v1::Session& item : list.sessions()) {
     table.Add({item.name(), item.deployment(), EnumWord(item.phase()), EnumWord(item.mode()),
-               EnumWord(item.source()), absl::StrCat(item.epoch()), AgeText(item.age().seconds()),
-               item.peer()});
+               EnumWord(item.source()), EnumWord(item.binding()), GroupText(item),
+               absl::StrCat(item.epoch()), AgeText(item.age().seconds()), item.peer()});
   }
   return table.Print();
 }

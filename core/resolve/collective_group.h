@@ -18,7 +18,7 @@
 
 namespace switchyard {
 
-// What devices of one kind do in a group.
+// The limits of a group of devices of one kind. Its kernels set them.
 struct GroupLimits {
   std::int32_t tokens_max = 1024;      // of a source in a step (R45)
   std::int32_t ranks_max = 64;         // workers and sources

@@ -59,6 +59,13 @@ void Encode(const SessionView& in, v1::Session* out) {
   out->set_opened_epoch(in.opened.value);
   out->set_epoch(in.epoch.value);
   EncodeTime(in.age, out->mutable_age());
+  if (in.binding) out->set_binding(EnumToProto(*in.binding));
+  out->set_binding_reason(in.binding_reason);
+  if (in.ranks == 0) return;
+  out->mutable_group()->set_name(in.group.name);
+  out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
+  out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
+  out->set_ranks(static_cast<std::uint32_t>(in.ranks));
 }
 
 }  // namespace switchyard

@@ -307,6 +307,30 @@ class Checks:
             group.run(again.request(self.args.layer, torch.cuda.current_stream()))
             assert torch.equal(bits(again.y), bits(good.y)), "the group goes on"
 
+    def group_takes_tensors_of_the_host(self):
+        group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
+        for tokens, gap in ((1, 0), (16, 0), (77, 3), (128, 0)):
+            there = Batch(self.shape, tokens, tokens).to(self.device)
+            group.run(there.request(self.args.layer, torch.cuda.current_stream()))
+            here = Batch(self.shape, tokens, tokens, gap=gap)
+            group.run(here.request(self.args.layer))
+            assert torch.equal(bits(here.y), bits(there.y)), f"{tokens} tokens"
+        mixed = Batch(self.shape, 16, 3).to(self.device)
+        mixed.ids = mixed.ids.cpu()
+        got, _ = group.submit(mixed.request(self.args.layer, torch.cuda.current_stream()))
+        assert got == INVALID_ARGUMENT and self.gpu.error()["message"].startswith("ids: memory that"), self.gpu.error()
+
+    def group_sums_whatever_the_routing(self):
+        """R52: kernels are chosen for even routing."""
+        direct = self.gpu.session(DECODE, LOW_LATENCY)
+        group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
+        for tokens in (1, 16, 128):
+            batches = [Batch(self.shape, tokens, 6).to(self.device) for _ in range(2)]
+            for session, batch in zip((direct, group), batches):
+                batch.ids[:] = torch.arange(batch.ids.shape[1], device=self.device, dtype=batch.ids.dtype)
+                session.run(batch.request(self.args.layer, torch.cuda.current_stream()))
+            assert torch.equal(bits(batches[0].y), bits(batches[1].y)), f"{tokens} tokens to the same experts"
+
     def group_steps_overlap(self):
         group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
         batches = [Batch(self.shape, 16, seed).to(self.device) for seed in range(8)]

@@ -341,6 +341,9 @@ TEST(SessionViewTest, NamesWhoHasWhichSession) {
   EXPECT_EQ(view.peer, "ipv4:10.0.0.1:5000");
   EXPECT_EQ(view.epoch, Epoch{1});
   EXPECT_EQ(view.age, seconds(2));
+  EXPECT_EQ(view.binding, BindingChoice::kP2p);
+  EXPECT_EQ(view.binding_reason, "auto is p2p, which serves every plan");
+  EXPECT_EQ(view.ranks, 0);
 
   // Another coordinator learns of it by its watch, which does not say how it was opened.
   cluster.StopCoordinator();
@@ -353,9 +356,32 @@ TEST(SessionViewTest, NamesWhoHasWhichSession) {
   view = cluster.Sessions()[0];
   EXPECT_FALSE(view.mode.has_value());
   EXPECT_FALSE(view.source.has_value());
+  EXPECT_FALSE(view.binding.has_value());
   EXPECT_EQ(view.peer, "ipv4:10.0.0.1:5001");
   cluster.Step(WatchStopped{WatchId{78}});
   EXPECT_EQ(cluster.Sessions()[0].peer, "");
+}
+
+TEST(SessionViewTest, SaysWhichPlaceOfWhichGroupASourceHas) {
+  Cluster cluster;
+  cluster.Join("w0");
+  cluster.Join("w1");
+  SY_ASSERT_OK(cluster.Apply(testing::MakeSpec(2)));
+  cluster.Advance(seconds(5));
+  OpenSessionRequest order;
+  order.model = "m";
+  order.phase = Phase::kDecode;
+  order.max_tokens = 64;
+  order.binding = BindingChoice::kCollective;
+  order.group = {.name = "engine", .source = 1, .sources = 2};
+  SY_ASSERT_OK(cluster.Open(order).status());
+
+  ASSERT_EQ(cluster.Sessions().size(), 1U);
+  const SessionView view = cluster.Sessions()[0];
+  EXPECT_EQ(view.binding, BindingChoice::kCollective);
+  EXPECT_EQ(view.binding_reason, "the source asked for it");
+  EXPECT_EQ(view.group, order.group);
+  EXPECT_EQ(view.ranks, 4) << "two workers and two sources";
 }
 
 }  // namespace

@@ -151,12 +151,25 @@ TEST_F(CommandsTest, GetPrintsSessions) {
     session.set_peer("ipv4:10.0.0.1:5000");
     session.set_epoch(4);
     session.mutable_age()->set_seconds(7300);
+    session.set_binding(v1::BINDING_CHOICE_P2P);
   }
+  v1::Session& in_group = *coordinator_.sessions.add_sessions();
+  in_group = coordinator_.sessions.sessions(0);
+  in_group.set_binding(v1::BINDING_CHOICE_COLLECTIVE);
+  in_group.mutable_group()->set_name("engine");
+  in_group.mutable_group()->set_source(1);
+  in_group.mutable_group()->set_sources(2);
+  in_group.set_ranks(4);
 
-  EXPECT_EQ(Run({"get", "sessions", "local"}),
-            "NAME      DEPLOYMENT  PHASE   MODE         SOURCE  EPOCH  AGE  PEER\n"
-            "0123abcd  local       decode  low_latency  cpu     4      2h   ipv4:10.0.0.1:5000\n");
-  EXPECT_EQ(RunJson({"get", "sessions"})["sessions"].size(), 2U);
+  EXPECT_EQ(
+      Run({"get", "sessions", "local"}),
+      "NAME      DEPLOYMENT  PHASE   MODE         SOURCE  BINDING     GROUP                   "
+      "EPOCH  AGE  PEER\n"
+      "0123abcd  local       decode  low_latency  cpu     p2p         -                       "
+      "4      2h   ipv4:10.0.0.1:5000\n"
+      "0123abcd  local       decode  low_latency  cpu     collective  engine 1 of 2, 4 ranks  "
+      "4      2h   ipv4:10.0.0.1:5000\n");
+  EXPECT_EQ(RunJson({"get", "sessions"})["sessions"].size(), 3U);
 }
 
 TEST_F(CommandsTest, DescribePrintsOneThing) {

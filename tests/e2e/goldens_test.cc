@@ -37,6 +37,19 @@ INSTANTIATE_TEST_SUITE_P(OnEachTransport, GoldensTest,
                          ::testing::Values("loopback", "shm", "tcp", "gateway"),
                          [](const auto& param) { return std::string(param.param); });
 
+// In lockstep, with sums per worker and with the row of each expert.
+TEST(GoldensOfGroupsTest, VerifyFindsEveryBlockAsItShouldBe) {
+  for (const char* mode : {"normal", "low_latency"}) {
+    const ProgramResult ran = RunVerify({.transport = "group", .mode = mode, .workers = 4});
+
+    EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+    const nlohmann::json report = JsonOf(ran);
+    EXPECT_EQ(report["verdict"], "pass") << mode;
+    EXPECT_EQ(report["blocks"].size(), 10U);
+    EXPECT_EQ(report["top1"]["positions"], 37);
+  }
+}
+
 // R39: prompts travel normal and single tokens low_latency, as in the plan of a deployment that is
 // asked for nothing; so the answers have the same bits.
 TEST(GoldensOfAutoTest, GivesTheBitsOfThePlansOwnModes) {

@@ -69,8 +69,4 @@ LowLatencyReceive LowLatencyReceiveOf(std::span<const DispatchPlan> sources, Wor
   return receive;
 }
 
-std::int64_t ExpectedRowsPerExpert(const ExpectedLoad& load) {
-  return (load.tokens * load.ranks * load.top_k + load.experts) / load.experts;
-}
-
 }  // namespace switchyard

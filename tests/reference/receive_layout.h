@@ -45,13 +45,4 @@ struct LowLatencyReceive {
 LowLatencyReceive LowLatencyReceiveOf(std::span<const DispatchPlan> sources, WorkerOrdinal worker,
                                       std::int32_t slots, std::int32_t max_tokens);
 
-// Rows that an expert gets on average, rounded up past it; a hint for kernels, never a bound.
-struct ExpectedLoad {
-  std::int64_t tokens = 0;  // of one source
-  std::int64_t ranks = 0;
-  std::int64_t top_k = 0;
-  std::int64_t experts = 1;
-};
-std::int64_t ExpectedRowsPerExpert(const ExpectedLoad& load);
-
 }  // namespace switchyard

@@ -140,13 +140,5 @@ TEST(ReceiveLayoutTest, MaskedMAndSourceInfoNameEveryRowOnce) {
   }
 }
 
-// R52
-TEST(ReceiveLayoutTest, ExpectedRowsPerExpertHasItsGoldenValues) {
-  EXPECT_EQ(ExpectedRowsPerExpert({.tokens = 128, .ranks = 8, .top_k = 8, .experts = 256}), 33);
-  EXPECT_EQ(ExpectedRowsPerExpert({.tokens = 0, .ranks = 8, .top_k = 8, .experts = 256}), 1);
-  EXPECT_EQ(ExpectedRowsPerExpert({.tokens = 1, .ranks = 1, .top_k = 8, .experts = 256}), 1);
-  EXPECT_EQ(ExpectedRowsPerExpert({.tokens = 32, .ranks = 1, .top_k = 8, .experts = 256}), 2);
-}
-
 }  // namespace
 }  // namespace switchyard

@@ -35,8 +35,9 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
       // Options of a deployment that is started have no effect on a running one.
       ->excludes(target)
       ->capture_default_str();
-  app.add_option("--transport", options.moe.transport, "auto, shm, tcp, gateway or loopback")
-      ->check(CLI::IsMember({"auto", "shm", "tcp", "gateway", "loopback"}))
+  app.add_option("--transport", options.moe.transport,
+                 "auto, shm, tcp, gateway, loopback, or group: in lockstep with the workers")
+      ->check(CLI::IsMember({"auto", "shm", "tcp", "gateway", "loopback", "group"}))
       ->capture_default_str();
   app.add_option(
          "--mode", options.moe.mode,
@@ -53,6 +54,10 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
          "with ; between them: the workers get them in turn")
       ->excludes(target)
       ->capture_default_str();
+  app.add_option(
+      "--client-device", options.moe.client_device,
+      "With --transport group: the device of this program's place in the group; default: "
+      "that of the first worker that is started, else cpu");
   app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");
   if (with_format) {
     app.add_option("--format", options.format, "Output format: table or json")

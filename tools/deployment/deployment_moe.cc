@@ -67,8 +67,10 @@ absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepS
   const std::int32_t max_tokens = grant.request.max_tokens > 0 ? grant.request.max_tokens : limit;
   std::unique_ptr<TalliedSession> made(
       new TalliedSession(session, std::move(grant), std::move(own)));
+  // Only they cut a batch into chunks by themselves.
+  const bool chunks = !low_latency && made->grant_.binding != Binding::kCollective;
   made->path.max_tokens =
-      low_latency && max_tokens > 0 ? static_cast<std::size_t>(max_tokens) : kNormalTokensMax;
+      !chunks && max_tokens > 0 ? static_cast<std::size_t>(max_tokens) : kNormalTokensMax;
   made->path.run = [raw = made.get()](const MoeCall& call) { return raw->Run(call); };
   return made;
 }
@@ -98,6 +100,9 @@ void Compare(absl::string_view what, std::uint64_t counted, std::uint64_t predic
 }
 
 std::string TalliedSession::NotCompared(const SessionReport& report) const {
+  if (grant_.binding == Binding::kCollective) {
+    return "in lockstep, only devices know which rows came";
+  }
   for (const absl::Status& asked : report.asked) {
     if (!asked.ok()) return std::string(asked.message());
   }
@@ -174,6 +179,7 @@ class DeploymentMoe final : public MoeProvider {
     StepSessionsRequest request;
     request.common.deployment = options_.deployment;
     request.common.record_amax = options_.record_amax;
+    if (options_.in_lockstep) request.common.binding = BindingChoice::kCollective;
     request.choice = options_.mode;
     SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, request, options_.ready_timeout));
     SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt));

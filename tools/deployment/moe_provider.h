@@ -68,9 +68,13 @@ struct MoeOptions {
   // The other options are for deployments. `target` is "host:port" of a running deployment's
   // coordinator; if it is empty, the provider starts a deployment and stops it at its own end.
   std::string target{};
-  std::string deployment{};        // its name at `target`; may be empty if there is only one
-  std::int32_t workers = 4;        // number of workers to start
-  std::string transport = "auto";  // or "shm", "tcp", "gateway"; without `target` also "loopback"
+  std::string deployment{};  // its name at `target`; may be empty if there is only one
+  std::int32_t workers = 4;  // number of workers to start
+  // Or "shm", "tcp", "gateway", "group" (binding collective); without `target` also "loopback".
+  std::string transport = "auto";
+  // The client's device with "group", as in ClientOptions; empty: that of the first worker to
+  // start, else memory of the host.
+  std::string client_device{};
   // "normal", "low_latency", "auto" (normal for prompts, low_latency for single tokens); empty: the
   // plan's modes.
   std::string mode{};

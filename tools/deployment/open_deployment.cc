@@ -13,11 +13,13 @@
 #include "harness/in_process_deployment.h"
 #include "harness/interrupt_guard.h"
 #include "harness/local_deployment.h"
+#include "harness/worker_devices.h"
 #include "tools/deployment/deployment_moe.h"
 
 namespace switchyard::qwen3_moe {
 namespace {
 
+constexpr absl::string_view kGroup = "group";
 // Longer than AgentOptions::leave_timeout, after which a worker ends by itself.
 constexpr Duration kStopGrace = std::chrono::seconds(27);
 
@@ -55,7 +57,14 @@ absl::StatusOr<ClientOptions> ClientFor(const MoeOptions& options, const std::st
     return client;
   }
   client.coordinator = coordinator;
-  TransportChoiceFromName(options.transport, &client.transport);
+  if (options.transport != kGroup) {
+    TransportChoiceFromName(options.transport, &client.transport);
+    return client;
+  }
+  const std::string of_first = options.target.empty() ? DeviceOfWorker(options.device, 0) : "";
+  client.device = options.client_device.empty() ? of_first : options.client_device;
+  // Its tensors are memory of the host, as this program's are.
+  if (client.device == "cpu") client.device.clear();
   return client;
 }
 
@@ -140,6 +149,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
   moe.deployment = options.deployment;
   moe.record_amax = options.record_amax;
   moe.mode = ModeChoiceFromName(options.mode);
+  moe.in_lockstep = options.transport == kGroup;
   moe.expected_path = PathFor(options.transport);
   moe.description = absl::StrCat(
       options.target.empty() ? absl::StrCat("local deployment of ", options.workers, " workers")

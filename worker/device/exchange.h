@@ -51,6 +51,15 @@ struct ExchangeSpec {
   friend bool operator==(const ExchangeSpec&, const ExchangeSpec&) = default;
 };
 
+// Rows that an expert gets in a step of `cover` tokens of each source if routing is even, rounded
+// up past it: a hint by which kernels are chosen, never a bound. Where some ranks have no experts,
+// those are the sources. DeepEP's expected_m.
+constexpr std::int64_t ExpectedRowsPerExpert(const ExchangeSpec& spec, std::int32_t cover) {
+  const std::int32_t sources =
+      spec.ranks > spec.expert_ranks ? spec.ranks - spec.expert_ranks : spec.ranks;
+  return std::int64_t{sources} * cover * spec.shape.top_k / spec.shape.experts + 1;
+}
+
 // One rank's part of a step. What it names stays valid and unchanged until an event that is
 // recorded after the step is done. All of it is memory that the device reaches.
 struct ExchangeStep {

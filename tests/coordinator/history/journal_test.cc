@@ -98,7 +98,7 @@ TEST_F(CoordinatorJournalTest, TellsTheLifeOfADeploymentAndItsWorkers) {
 
   cluster.Join("w1");
   cluster.Advance(seconds(1));
-  EXPECT_THAT(Last("EpochPreparing").message, HasSubstr("preparing epoch 2 on 2 workers; "))
+  EXPECT_THAT(Last("EpochPreparing").message, HasSubstr("epoch 2 is prepared on 2 workers; "))
       << "and why";
   SY_ASSERT_OK(cluster.SetDuty("w1", WorkerDuty::kDraining));
   cluster.Advance(seconds(1));

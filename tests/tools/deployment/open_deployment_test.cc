@@ -47,6 +47,17 @@ INSTANTIATE_TEST_SUITE_P(Transports, OpenDeploymentTest,
                          ::testing::Values("auto", "shm", "tcp", "gateway", "loopback"),
                          [](const auto& param_info) { return std::string(param_info.param); });
 
+// Workers do not count what their devices exchange.
+TEST(OpenDeploymentOfTest, InLockstepNothingIsCompared) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto moe, OpenDeployment(SY_SHIPPED_MODEL, Options("group")));
+
+  SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
+
+  EXPECT_EQ(report.how, "local deployment of 2 workers, group");
+  EXPECT_THAT(report.workers, IsEmpty());
+  EXPECT_THAT(report.not_compared, HasSubstr("in lockstep"));
+}
+
 TEST(OpenDeploymentOfTest, UsesADeploymentThatRuns) {
   LocalDeploymentOptions local;
   local.bin_dir = SY_BIN_DIR;

@@ -11,7 +11,6 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "worker/routing/dispatch_plan.h"
 
 namespace switchyard {
 namespace {
@@ -25,10 +24,6 @@ constexpr Duration kDeviceMax = std::chrono::seconds(120);
 constexpr Duration kIdleWait = std::chrono::milliseconds(5);
 
 TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
-
-bool IsAligned16(const void* pointer) {
-  return reinterpret_cast<std::uintptr_t>(pointer) % 16 == 0;
-}
 
 CollectiveDemand DemandOf(const SessionGrant& grant) {
   return {.phase = grant.request.phase,
@@ -264,36 +259,24 @@ absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
                     .host_memory = options_.device->host_access()};
 }
 
-absl::Status CollectiveRunner::CheckTensors(const StepRequest& request) const {
-  if (request.tokens == 0) return absl::OkStatus();
-  const std::int64_t hidden = served_.plan.shape.hidden;
-  const bool one = request.tokens == 1;
-  const auto dense = [one](std::int64_t stride, std::int64_t row) { return one || stride == row; };
-  if (!dense(request.x_stride, hidden) || !dense(request.y_stride, hidden) ||
-      !dense(request.ids_stride, request.top_k) || !dense(request.weights_stride, request.top_k) ||
-      !IsAligned16(request.x) || !IsAligned16(request.y)) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
-                     "a collective session takes tensors whose rows follow each other, x and y at "
-                     "multiples of 16 bytes; copy them, or use binding p2p");
+absl::Status CollectiveRunner::CopyIn(Slot& slot, StepRequest* request) const {
+  const MoeShape& shape = served_.plan.shape;
+  if (slot.copies == nullptr) {
+    const OpenSessionRequest& session = options_.grant.request;
+    SY_ASSIGN_OR_RETURN(slot.copies,
+                        HostTensors::Make(options_.device.get(), {.shape = shape,
+                                                                  .tokens_max = session.max_tokens,
+                                                                  .y_dtype = session.y_dtype}));
   }
-  if (options_.device->host_access()) {
-    const auto choices =
-        static_cast<std::size_t>(request.tokens) * static_cast<std::size_t>(request.top_k);
-    return CheckRouting(
-        {.ids = {request.ids, choices}, .tokens = request.tokens, .top_k = request.top_k},
-        served_.plan.shape.experts);
-  }
-  const std::pair<const char*, const void*> tensors[] = {
-      {"x", request.x}, {"ids", request.ids}, {"weights", request.weights}, {"y", request.y}};
-  for (const auto& [name, address] : tensors) {
-    SY_ASSIGN_OR_RETURN(const MemoryKind kind, options_.device->KindAt(address));
-    if (kind != MemoryKind::kHost) continue;
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                     absl::StrFormat("%s is memory that %s does not reach; use its own, or pinned "
-                                     "memory of the host",
-                                     name, options_.device_name));
-  }
-  return absl::OkStatus();
+  *request = slot.copies->Take(*request);
+  return CheckStepIds(*request, shape.experts);
+}
+
+absl::Status CollectiveRunner::Prepare(const StepRequest& request) {
+  const MoeShape& shape = served_.plan.shape;
+  SY_RETURN_IF_ERROR(CheckDense(request, shape.hidden));
+  if (options_.device->host_access()) return CheckStepIds(request, shape.experts);
+  return options_.stream->WaitFor(request.stream);
 }
 
 // All ranks wait for each other as long as the group was granted, and y is not free before.
@@ -365,23 +348,29 @@ absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepReques
 
 absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, TimePoint now) {
   Poll(now);
-  SY_ASSIGN_OR_RETURN(const StepLimits limits, LimitsOf(request.layer));
+  SY_ASSIGN_OR_RETURN(StepLimits limits, LimitsOf(request.layer));
   SY_RETURN_IF_ERROR(ValidateStep(request, limits));
+  SY_ASSIGN_OR_RETURN(const bool copied,
+                      NeedCopies(*options_.device, options_.device_name, request));
+  if (copied) {
+    limits.host_memory = true;
+    SY_RETURN_IF_ERROR(ValidateStep(request, limits));
+  }
   SY_RETURN_IF_ERROR(CheckDeadline(request));
-  SY_RETURN_IF_ERROR(CheckTensors(request));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = slots_[index];
+  StepRequest part = request;
+  if (copied) SY_RETURN_IF_ERROR(CopyIn(slot, &part));
   const MutexLock lock(mutex_);
-  if (!options_.device->host_access()) {
-    SY_RETURN_IF_ERROR(options_.stream->WaitFor(request.stream));
-  }
+  if (!copied) SY_RETURN_IF_ERROR(Prepare(request));
   SY_ASSIGN_OR_RETURN(const LoggedStep step, Claim(request.layer, request.tokens));
-  SY_RETURN_IF_ERROR(MakeStep(step, &request));
+  SY_RETURN_IF_ERROR(MakeStep(step, &part));
   slot.group = current_.group;
   slot.epoch = served_.plan.epoch;
   slot.step = current_.steps - 1;
   SY_RETURN_IF_ERROR(options_.stream->Record(slot.event.get()));
   slot.used = true;
+  slot.copied = copied;
   ++slot.generation;
   return StepTicket{.slot = index, .generation = slot.generation};
 }
@@ -422,7 +411,11 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   SY_RETURN_IF_ERROR(slot.event->status());
   const absl::Status fault = group->exchange().Fault();
   // Steps before the one that failed are results, unless their own ids were wrong.
-  if (fault.ok() || slot.step < StepOfFault(fault)) return group->exchange().CheckIds(slot.step);
+  if (fault.ok() || slot.step < StepOfFault(fault)) {
+    SY_RETURN_IF_ERROR(group->exchange().CheckIds(slot.step));
+    if (slot.copied) slot.copies->Give();
+    return absl::OkStatus();
+  }
   // A worker that has ended the group knows more than the device, which only missed some rank.
   return group->state() == SourceGroup::State::kEnded ? Ended(group->why()) : fault;
 }

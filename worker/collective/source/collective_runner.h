@@ -11,9 +11,9 @@
 // step fails, or a worker or another source is lost, the group has ended: its steps in flight fail,
 // and a new one is formed, on the plan of then.
 //
-// x, ids, weights and y are memory of the device, dense, x and y at multiples of 16 bytes; on a
-// device without streams of others (CPU), of the host. A step is not taken back from its group: it
-// ends by the group's own waits, about a deadline after it begins on the device.
+// x, ids, weights and y are memory that the device reaches, dense, x and y at multiples of 16
+// bytes, or all four are memory of the host, which Submit and Take copy. A step is not taken back
+// from its group: it ends by the group's own waits, about a deadline after it begins on the device.
 #pragma once
 
 #include <cstddef>
@@ -33,6 +33,7 @@
 #include "core/resolve/collective_group.h"
 #include "core/session_messages.h"
 #include "worker/collective/source/source_group.h"
+#include "worker/collective/source/step_tensors.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/session_channel.h"
 #include "worker/source/step_runner.h"
@@ -60,9 +61,10 @@ class CollectiveRunner final : public StepRunner {
   absl::Status Start(TimePoint now) override;
   void OnPlan(const PlanUpdate& update, TimePoint now) override;
   RunnerProgress Poll(TimePoint now) override;
-  // Errors also: on a device of the host those of CheckRouting, which elsewhere Take reports as
-  // Exchange::CheckIds does; kInvalidArgument (BAD_SHAPE) for tensors that are not dense or not
-  // aligned, (BAD_REQUEST) for memory that the device does not reach, or a deadline of its own.
+  // Errors also: for tensors of the host those of CheckRouting, for which elsewhere Take has those
+  // of Exchange::CheckIds; kInvalidArgument (BAD_SHAPE) for tensors that are not dense or not
+  // aligned, (BAD_REQUEST) when the device reaches some and not others, and for a deadline of its
+  // own. The first step of the host in a slot allocates pinned memory for the largest one.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
   [[nodiscard]] bool awaits_device() const override;
@@ -82,6 +84,8 @@ class CollectiveRunner final : public StepRunner {
     Epoch epoch;
     std::uint64_t step = 0;  // of the group's, from 0
     std::unique_ptr<DeviceEvent> event;
+    std::unique_ptr<HostTensors> copies;  // of steps whose tensors the device does not reach
+    bool copied = false;                  // this step is one
   };
   // A group whose steps this source makes.
   struct Joined {
@@ -92,7 +96,9 @@ class CollectiveRunner final : public StepRunner {
 
   [[nodiscard]] absl::Status CheckOpen() const;
   [[nodiscard]] absl::Status CheckDeadline(const StepRequest& request) const;
-  [[nodiscard]] absl::Status CheckTensors(const StepRequest& request) const;
+  absl::Status CopyIn(Slot& slot, StepRequest* request) const;
+  // The device reads the tensors itself, after the caller's work.
+  absl::Status Prepare(const StepRequest& request) SY_REQUIRES(mutex_);
   [[nodiscard]] absl::StatusOr<std::uint32_t> FreeSlot() const;
   [[nodiscard]] const Slot* Find(const StepTicket& ticket) const;
   [[nodiscard]] bool InFlight(const SourceGroup* group, Epoch epoch) const;

@@ -237,6 +237,42 @@ TEST(HostExchangeLayerTest, ANanStaysInItsToken) {
   }
 }
 
+// R52
+TEST(ExchangeSpecTest, ExpectedRowsPerExpertHasItsGoldenValues) {
+  const auto expected = [](std::int32_t cover, std::int32_t ranks, std::int32_t expert_ranks) {
+    ExchangeSpec spec;
+    spec.shape = {.hidden = 7168, .intermediate = 2048, .experts = 256, .top_k = 8};
+    spec.ranks = ranks;
+    spec.expert_ranks = expert_ranks;
+    return ExpectedRowsPerExpert(spec, cover);
+  };
+  EXPECT_EQ(expected(128, 8, 8), 33);
+  EXPECT_EQ(expected(0, 8, 8), 1);
+  EXPECT_EQ(expected(1, 1, 1), 1);
+  EXPECT_EQ(expected(32, 1, 1), 2);
+  EXPECT_EQ(expected(128, 4, 2), 9) << "two sources without experts";
+}
+
+// R52: what an expert is expected to get may be wrong by far.
+TEST(HostExchangeLayerTest, AllTokensMayGoToTheSameExperts) {
+  ExchangeSpec spec = SpecOf(4, 4);
+  spec.unit = CombineUnit::kPerExpert;
+  SeededRng rng(21);
+  const auto device = MakeCpu();
+  ExchangeOracle oracle(device.get(), spec);
+  Group group(spec);
+  auto tokens = TokensOfAll(spec, {6, 6, 6, 6}, rng);
+  for (auto& of : tokens) {
+    for (std::size_t i = 0; i < of.ids.size(); ++i) {
+      of.ids[i] = static_cast<std::int32_t>(i) % spec.shape.top_k;
+    }
+  }
+
+  const auto answers = group.Step(tokens);
+
+  for (std::size_t r = 0; r < 4; ++r) EXPECT_EQ(answers[r], oracle.Answer(tokens[r])) << r;
+}
+
 // More pairs than one pass takes.
 TEST(HostExchangeLayerTest, ManyTokensGoInSeveralPasses) {
   for (const CombineUnit unit : {CombineUnit::kPerExpert, CombineUnit::kPerWorker}) {
