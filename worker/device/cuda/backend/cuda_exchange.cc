@@ -143,13 +143,7 @@ absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
                       reinterpret_cast<std::uint16_t*>(answers_->data()), pairs_, stream),
       "listing the rows of a step"));
   ExpertProducts products(table, *workspace_, stream, &shared_->fault);
-  // Routing is taken to be even, and sources to have as many tokens as the step covers. Where some
-  // ranks have no experts, those are the sources.
-  const std::int32_t sources =
-      spec_.ranks > spec_.expert_ranks ? spec_.ranks - spec_.expert_ranks : spec_.ranks;
-  const std::int64_t expected = std::int64_t{sources} * step.cover * spec_.shape.top_k;
-  const auto of_expert = static_cast<std::int32_t>(
-      std::max<std::int64_t>((expected + spec_.shape.experts - 1) / spec_.shape.experts, 1));
+  const auto of_expert = static_cast<std::int32_t>(ExpectedRowsPerExpert(spec_, step.cover));
   const auto busiest = static_cast<std::int32_t>(of_expert + 3 * std::sqrt(of_expert));
   for (std::int32_t s = 0; s < experts; ++s) {
     products.Expect(table.expert(static_cast<std::size_t>(s)).facts().route, of_expert, busiest);

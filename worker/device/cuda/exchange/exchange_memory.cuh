@@ -11,16 +11,25 @@ namespace switchyard::cuda {
 
 constexpr std::uint32_t kPoison = 0xffffffffU;
 
+// Volatile, which is relaxed of system scope and never narrowed: of a relaxed load whose words are
+// not all used, ptxas makes loads of single words (CUDA 13.0, sm_90a), so that a tag could be of
+// this step and what it vouches for of an earlier one.
 __device__ __forceinline__ uint4 LoadSystem(const void* from) {
   std::uint64_t low;
   std::uint64_t high;
   asm volatile(
-      "{.reg .b128 t; ld.relaxed.sys.global.b128 t, [%2]; mov.b128 {%0, %1}, t;}"
+      "{.reg .b128 t; ld.volatile.global.b128 t, [%2]; mov.b128 {%0, %1}, t;}"
       : "=l"(low), "=l"(high)
       : "l"(from)
       : "memory");
   return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                     static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
+}
+// The first word of 16 bytes. Where it is there, all of them are.
+__device__ __forceinline__ std::uint32_t LoadFirstWord(const void* from) {
+  std::uint32_t word;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
+  return word;
 }
 __device__ __forceinline__ void StoreSystem(void* to, uint4 value) {
   const std::uint64_t low = value.x | static_cast<std::uint64_t>(value.y) << 32;
@@ -107,12 +116,22 @@ class Patience {
   std::uint64_t begun_ = 0;
 };
 
-// How many kernels have ended before this one.
-__device__ __forceinline__ std::uint32_t StepOf(const std::uint64_t* parts) {
-  std::uint64_t value;
-  asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(value) : "l"(parts) : "memory");
-  return static_cast<std::uint32_t>(value / kExchangeParts);
-}
+// How many kernels have ended before this one. Asked for long before it is used: the answer is as
+// far away as any memory, and everything that a step stores needs it.
+class StepNumber {
+ public:
+  __device__ __forceinline__ explicit StepNumber(const std::uint64_t* parts) {
+    asm volatile("ld.relaxed.gpu.global.u64 %0, [%1];" : "=l"(parts_) : "l"(parts) : "memory");
+  }
+  // The first use waits, and must not be moved before what comes first in the program.
+  __device__ __forceinline__ std::uint32_t Get() {
+    asm volatile("" : "+l"(parts_));
+    return static_cast<std::uint32_t>(parts_ / kExchangeParts);
+  }
+
+ private:
+  std::uint64_t parts_;
+};
 // Every thread of a CTA calls it at its end.
 __device__ __forceinline__ void EndStep(std::uint64_t* parts) {
   __syncthreads();

@@ -42,10 +42,6 @@ class ListMaker {
       if (e < experts) step_.rows.counts[e] = memory_.counts[e];
       step_.rows.offsets[e] = memory_.offsets[e];
     }
-    __syncthreads();
-    for (int slot = tid; slot < memory_.offsets[experts]; slot += threads) {
-      step_.rows.row_index[slot] = memory_.rows[slot];
-    }
   }
 
  private:
@@ -94,23 +90,25 @@ class ListMaker {
     std::uint32_t there = 0;
     Patience patience;
     while (awaited != 0) {
+      uint4 headers[kSourcesInFlight];
 #pragma unroll
       for (int s = 0; s < kSourcesInFlight; ++s) {
         if ((awaited >> s & 1U) == 0) continue;
         words[s] =
             LoadSystem(own + group_.layout.Packet(group_.shape, buffer_, first + s, token, share_.packet));
+        headers[s] = LoadSystem(HeaderOf(first + s));
       }
 #pragma unroll
       for (int s = 0; s < kSourcesInFlight; ++s) {
-        if ((awaited >> s & 1U) == 0 || words[s].w != tag_) continue;
-        awaited &= ~(1U << s);
-        there |= 1U << s;
+        if ((awaited >> s & 1U) == 0) continue;
+        const bool here = words[s].w == tag_;
+        const bool absent = headers[s].w == tag_ && token >= static_cast<int>(headers[s].x & 0xffffU);
+        if (here || absent) awaited &= ~(1U << s);
+        if (here) there |= 1U << s;
       }
       if (awaited == 0) break;
       const int late = __ffs(static_cast<int>(awaited)) - 1;
-      const uint4 header = LoadSystem(HeaderOf(first + late));
-      const bool absent = header.w == tag_ && token >= static_cast<int>(header.x & 0xffffU);
-      if (absent || patience.Over(group_, first + late, number_)) awaited &= ~(1U << late);
+      if (patience.Over(group_, first + late, number_)) awaited &= ~(1U << late);
     }
     return there;
   }
@@ -141,6 +139,7 @@ class ListMaker {
   // Each thread has its own entries again.
   __device__ __forceinline__ void PlaceRows() const {
     for (int token = share_.first_token; token < step_.cover; token += share_.tokens_apart) {
+#pragma unroll 4
       for (int source = 0; source < group_.shape.ranks; ++source) {
         const int choice = ChoiceOf(source, token);
         const auto row = static_cast<std::int32_t>(
@@ -152,7 +151,7 @@ class ListMaker {
           int slot = -1;
           if (entry != kNoEntry) {
             slot = memory_.offsets[entry >> 16] + static_cast<int>(entry & 0xffffU);
-            memory_.rows[slot] = row;
+            step_.rows.row_index[slot] = row;
           }
           step_.rows.slots[choice + i] = slot;
         }

@@ -15,14 +15,11 @@ struct ListMemory {
     return shape.ranks * cover * ((shape.top_k + 1) / 2) * 2;
   }
   static __host__ __device__ constexpr int Bytes(const ExchangeShape& shape, int cover) {
-    return (Entries(shape, cover) + shape.ranks * cover * shape.top_k +
-            2 * shape.experts_of_rank + 1) *
-           4;
+    return (Entries(shape, cover) + 2 * shape.experts_of_rank + 1) * 4;
   }
   __device__ __forceinline__ ListMemory(void* memory, const ExchangeShape& shape, int cover)
       : entries(static_cast<std::uint32_t*>(memory)),
-        rows(reinterpret_cast<std::int32_t*>(entries + Entries(shape, cover))),
-        counts(rows + shape.ranks * cover * shape.top_k),
+        counts(reinterpret_cast<std::int32_t*>(entries + Entries(shape, cover))),
         offsets(counts + shape.experts_of_rank) {}
 
   // Offsets from counts. By the first warp.
@@ -44,7 +41,6 @@ struct ListMemory {
   }
 
   std::uint32_t* entries;  // of a choice: expert << 16 | position, or kNoEntry
-  std::int32_t* rows;      // by slot
   std::int32_t* counts;    // by expert
   std::int32_t* offsets;
 };

@@ -5,14 +5,16 @@
 #include "worker/device/cuda/exchange/exchange_launch.h"
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
 #include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/step_table.cuh"
 
 namespace switchyard::cuda {
 namespace {
 
 constexpr std::uint32_t kAllLanes = 0xffffffffU;
 constexpr int kCtasMax = 128;  // that run at once, an SM each
-constexpr int kWarpsMax = 32;  // so a thread has 64 registers: ranks that share a GPU fit
+constexpr int kWarpsMax = 16;  // so a thread has 128 registers, for the loads of kUnitsAtOnce
 constexpr int kChoicesAtOnce = 4;
+constexpr int kUnitsAtOnce = 4;
 constexpr int kTermsAtOnce = 4;
 constexpr int kPartsMax = 8;
 constexpr int kUnitsMin = 128;  // of a part; a unit is eight columns
@@ -50,11 +52,14 @@ class Combiner {
  public:
   static constexpr bool kPerWorker = kUnit == ExchangeUnit::kPerWorker;
 
-  __device__ __forceinline__ Combiner(const CombineArguments& args, std::uint32_t number)
-      : args_(args),
-        group_(args.group),
-        number_(number),
-        buffer_(static_cast<int>(number % kExchangeBuffers)) {}
+  __device__ __forceinline__ explicit Combiner(const CombineArguments& args)
+      : args_(args), group_(args.group) {}
+
+  // Before the first Send and Receive.
+  __device__ __forceinline__ void Begin(std::uint32_t number) {
+    number_ = number;
+    buffer_ = static_cast<int>(number % kExchangeBuffers);
+  }
 
   // By one warp for each source.
   __device__ __forceinline__ void ReadChoices(int source, int token, Choices* choices) const {
@@ -62,29 +67,34 @@ class Combiner {
     const auto lane = static_cast<int>(threadIdx.x % 32);
     const int at = (source * group_.shape.tokens_max + token) * top_k + lane;
     const int slot = lane < top_k ? args_.step.rows.slots[at] : -1;
+    const float weight = lane < top_k ? args_.step.rows.weights[at] : 0.0F;
     const std::uint32_t here = __ballot_sync(kAllLanes, slot >= 0);
     if (slot >= 0) {
       const int place = __popc(here & ((1U << lane) - 1));
       choices->numbers[place] = lane;
       choices->slots[place] = slot;
-      choices->weights[place] = args_.step.rows.weights[at];
+      choices->weights[place] = weight;
     }
     if (lane == 0) choices->count = __popc(here);
   }
 
-  // A unit of the sum over this rank's experts.
-  [[nodiscard]] __device__ __forceinline__ uint4 Sum(const Choices& choices, int unit) const {
+  // A unit of the first choices from `first` on.
+  __device__ __forceinline__ void Load(const Choices& choices, int first, int unit,
+                                       uint4 (&words)[kChoicesAtOnce]) const {
+#pragma unroll
+    for (int i = 0; i < kChoicesAtOnce; ++i) {
+      if (first + i >= choices.count) continue;
+      const auto* answer = reinterpret_cast<const uint4*>(
+          args_.answers + static_cast<std::int64_t>(choices.slots[first + i]) * group_.shape.hidden);
+      words[i] = answer[unit];
+    }
+  }
+  // A unit of the sum over this rank's experts, of which Load has loaded the first.
+  [[nodiscard]] __device__ __forceinline__ uint4 Sum(const Choices& choices, int unit,
+                                                     uint4 (&words)[kChoicesAtOnce]) const {
     float sums[8] = {};
     for (int first = 0; first < choices.count; first += kChoicesAtOnce) {
-      uint4 words[kChoicesAtOnce];
-#pragma unroll
-      for (int i = 0; i < kChoicesAtOnce; ++i) {
-        if (first + i >= choices.count) continue;
-        const auto* answer = reinterpret_cast<const uint4*>(
-            args_.answers +
-            static_cast<std::int64_t>(choices.slots[first + i]) * group_.shape.hidden);
-        words[i] = answer[unit];
-      }
+      if (first > 0) Load(choices, first, unit, words);
 #pragma unroll
       for (int i = 0; i < kChoicesAtOnce; ++i) {
         if (first + i >= choices.count) continue;
@@ -98,16 +108,19 @@ class Combiner {
                     group_.layout.Answer(group_.shape, buffer_, group_.rank, token) + unit * 16,
                 sum);
   }
-  // A unit of each choice as it is.
-  __device__ __forceinline__ void SendAll(int source, int token, const Choices& choices,
-                                          int unit) const {
-    for (int i = 0; i < choices.count; ++i) {
-      const auto* answer = reinterpret_cast<const uint4*>(
-          args_.answers + static_cast<std::int64_t>(choices.slots[i]) * group_.shape.hidden);
-      const Choice choice{choices.numbers[i]};
-      StoreSystem(group_.heaps[source] +
-                      group_.layout.Answer(group_.shape, buffer_, token, choice) + unit * 16,
-                  WithoutPoison(answer[unit]));
+  // A unit of each choice as it is, of which Load has loaded the first.
+  __device__ __forceinline__ void SendAll(int source, int token, const Choices& choices, int unit,
+                                          uint4 (&words)[kChoicesAtOnce]) const {
+    for (int first = 0; first < choices.count; first += kChoicesAtOnce) {
+      if (first > 0) Load(choices, first, unit, words);
+#pragma unroll
+      for (int i = 0; i < kChoicesAtOnce; ++i) {
+        if (first + i >= choices.count) continue;
+        const Choice choice{choices.numbers[first + i]};
+        StoreSystem(group_.heaps[source] +
+                        group_.layout.Answer(group_.shape, buffer_, token, choice) + unit * 16,
+                    WithoutPoison(words[i]));
+      }
     }
   }
 
@@ -131,16 +144,12 @@ class Combiner {
   }
 
   // The terms of this rank's token, of ranks that are there: a bit for each rank, or each choice.
-  __device__ __forceinline__ std::uint32_t TermsOf(int token) const {
+  __device__ __forceinline__ std::uint32_t TermsOf(const Wanted& wanted) const {
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    const std::uint32_t lost = LoadRelaxed(&group_.state->lost);
     std::uint32_t term = 0;
-    if (lane < group_.shape.top_k) {
-      const std::int32_t id = args_.step.ids[token * group_.shape.top_k + lane];
-      if (id >= 0 && id < ExpertsOf(group_.shape)) {
-        const int rank = id / group_.shape.experts_of_rank;
-        if ((lost >> rank & 1U) == 0) term = 1U << (kPerWorker ? rank : lane);
-      }
+    if (wanted.id >= 0 && wanted.id < ExpertsOf(group_.shape)) {
+      const int rank = wanted.id / group_.shape.experts_of_rank;
+      if ((wanted.lost >> rank & 1U) == 0) term = 1U << (kPerWorker ? rank : lane);
     }
     return __reduce_or_sync(kAllLanes, term);
   }
@@ -212,8 +221,8 @@ class Combiner {
 
   const CombineArguments& args_;
   const ExchangeRank& group_;
-  const std::uint32_t number_;
-  const int buffer_;
+  std::uint32_t number_ = 0;
+  int buffer_ = 0;
 };
 
 // CTA (token, part) of a grid of tokens * parts; more tokens than fit are taken in turns.
@@ -225,7 +234,8 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
   const ExchangeRank& group = args.group;
   AllowDependentLaunch();
   WaitForPrecedingKernels();
-  const Combiner<kUnit> combiner(args, StepOf(&group.state->combine_parts));
+  StepNumber number(&group.state->combine_parts);
+  Combiner<kUnit> combiner(args);
   const int ranks = group.shape.ranks;
   const int parts = args.parts;
   const int units = (group.shape.hidden / 8 + parts - 1) / parts;
@@ -236,29 +246,49 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
   const auto warps = static_cast<int>(blockDim.x / 32);
   for (int token = static_cast<int>(blockIdx.x) / parts; token < args.step.cover; token += step) {
     const bool is_own = token < args.step.tokens;
-    const std::uint32_t awaited = is_own ? combiner.TermsOf(token) : 0;
+    const Wanted wanted = is_own ? AskFor(group, args.step, token) : Wanted();
     __syncthreads();  // the choices and sums of the token before are used
     for (int source = warp; source < ranks; source += warps) {
       combiner.ReadChoices(source, token, &choices[source]);
     }
     __syncthreads();
-    for (int i = static_cast<int>(threadIdx.x); i < units * ranks;
-         i += static_cast<int>(blockDim.x)) {
-      // This rank's own token last: it does not travel.
-      const int source = (group.rank + 1 + i / units) % ranks;
-      const int unit = first + i % units;
-      if (choices[source].count == 0 || unit >= last) continue;
-      if constexpr (kUnit == ExchangeUnit::kPerExpert) {
-        combiner.SendAll(source, token, choices[source], unit);
-        continue;
+    combiner.Begin(number.Get());
+    const auto threads = static_cast<int>(blockDim.x);
+    for (int i = static_cast<int>(threadIdx.x); i < units * ranks; i += kUnitsAtOnce * threads) {
+      // All loads before the first store.
+      int sources[kUnitsAtOnce];
+      int places[kUnitsAtOnce];
+      uint4 words[kUnitsAtOnce][kChoicesAtOnce];
+#pragma unroll
+      for (int u = 0; u < kUnitsAtOnce; ++u) {
+        const int at = i + u * threads;
+        // This rank's own token last: it does not travel.
+        sources[u] = (group.rank + 1 + at / units) % ranks;
+        places[u] = first + at % units;
+        if (at >= units * ranks || choices[sources[u]].count == 0 || places[u] >= last) {
+          places[u] = -1;
+        } else {
+          combiner.Load(choices[sources[u]], 0, places[u], words[u]);
+        }
       }
-      const uint4 sum = combiner.Sum(choices[source], unit);
-      if (source == group.rank) {
-        own[unit - first] = sum;
-      } else {
-        combiner.Send(source, token, unit, sum);
+#pragma unroll
+      for (int u = 0; u < kUnitsAtOnce; ++u) {
+        const int source = sources[u];
+        const int unit = places[u];
+        if (unit < 0) continue;
+        if constexpr (!Combiner<kUnit>::kPerWorker) {
+          combiner.SendAll(source, token, choices[source], unit, words[u]);
+          continue;
+        }
+        const uint4 sum = combiner.Sum(choices[source], unit, words[u]);
+        if (source == group.rank) {
+          own[unit - first] = sum;
+        } else {
+          combiner.Send(source, token, unit, sum);
+        }
       }
     }
+    const std::uint32_t awaited = combiner.TermsOf(wanted);
     __syncthreads();
     for (int unit = first + static_cast<int>(threadIdx.x); is_own && unit < last;
          unit += static_cast<int>(blockDim.x)) {

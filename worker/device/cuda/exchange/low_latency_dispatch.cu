@@ -1,6 +1,6 @@
-// CTA 0 announces the step and makes the lists. The warps of the others have 512 columns of a token
-// each: they send them, poison what the step before left, and wait for the same columns of the same
-// token of every source.
+// CTA 0 makes the lists. The warps of the others have 512 columns of a token each: they announce the
+// token, send the columns, poison what the step before left, and wait for the same columns of the
+// same token of every source.
 #include "worker/device/cuda/codec_math.cuh"
 #include "worker/device/cuda/exchange/exchange_launch.h"
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
@@ -43,63 +43,82 @@ struct Units {
   int at[kOfLane];
 };
 
-// The bytes of those units. FP8: as the codec's (codec_encode.cu), value for value.
+// Those columns of a row of BF16, as they are sent. Load asks for them, Encode waits.
 template <ExchangeFormat kFormat>
-__device__ __forceinline__ void Encode(const std::uint16_t* row, int hidden, int part,
-                                       uint4 (&out)[2]) {
-  const auto lane = static_cast<int>(threadIdx.x % 32);
-  if constexpr (kFormat == ExchangeFormat::kBf16) {
+class Columns {
+ public:
+  __device__ __forceinline__ Columns(const std::uint16_t* row, int hidden, int part) {
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    if constexpr (kFormat == ExchangeFormat::kFp8) {
+      const int column = part * kColumnsOfWarp + lane * 16;
+      chunk_ = LoadChunk<true>(row + column, hidden - column);
+    } else {
 #pragma unroll
-    for (int i = 0; i < 2; ++i) {
-      const int column = part * kColumnsOfWarp + (i * 32 + lane) * 8;
-      if (column < hidden) {
-        out[i] = WithoutPoison(__ldg(reinterpret_cast<const uint4*>(row + column)));
+      for (int i = 0; i < 2; ++i) {
+        const int column = part * kColumnsOfWarp + (i * 32 + lane) * 8;
+        if (column < hidden) words_[i] = __ldg(reinterpret_cast<const uint4*>(row + column));
       }
     }
-  } else {
-    const int column = part * kColumnsOfWarp + lane * 16;
-    const Chunk chunk = LoadChunk<true>(row + column, hidden - column);
-    std::uint32_t largest = LargestMagnitude(chunk);
-#pragma unroll
-    for (int lanes = 1; lanes < 8; lanes *= 2) {
-      largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
-    }
-    const bool finite = largest < kBf16Infinity;
-    const float amax = fmaxf(kFp8AmaxMin, Bf16Value(largest));
-    const float factor = __fdiv_rn(kE4m3Largest, amax);
-    std::uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const std::uint32_t low = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i)), factor),
-                                         __fmul_rn(Bf16Value(chunk.Bits(4 * i + 1)), factor));
-      const std::uint32_t high = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i + 2)), factor),
-                                          __fmul_rn(Bf16Value(chunk.Bits(4 * i + 3)), factor));
-      words[i] = finite ? low | high << 16 : kE4m3NanCode * 0x01010101U;
-    }
-    out[0] = make_uint4(words[0], words[1], words[2], words[3]);
-    const std::uint32_t scale =
-        finite ? __float_as_uint(__fdiv_rn(amax, kE4m3Largest)) : kFloatNanBits;
-    out[1] = make_uint4(scale, __shfl_sync(kAllLanes, scale, 8),
-                        __shfl_sync(kAllLanes, scale, 16), __shfl_sync(kAllLanes, scale, 24));
   }
-}
+
+  // The bytes of the units. FP8: as the codec's (codec_encode.cu), value for value.
+  __device__ __forceinline__ void Encode(uint4 (&out)[2]) const {
+    if constexpr (kFormat == ExchangeFormat::kBf16) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) out[i] = WithoutPoison(words_[i]);
+    } else {
+      std::uint32_t largest = LargestMagnitude(chunk_);
+#pragma unroll
+      for (int lanes = 1; lanes < 8; lanes *= 2) {
+        largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
+      }
+      const bool finite = largest < kBf16Infinity;
+      const float amax = fmaxf(kFp8AmaxMin, Bf16Value(largest));
+      const float factor = __fdiv_rn(kE4m3Largest, amax);
+      std::uint32_t words[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) {
+        const std::uint32_t low = E4m3Pair(__fmul_rn(Bf16Value(chunk_.Bits(4 * i)), factor),
+                                           __fmul_rn(Bf16Value(chunk_.Bits(4 * i + 1)), factor));
+        const std::uint32_t high = E4m3Pair(__fmul_rn(Bf16Value(chunk_.Bits(4 * i + 2)), factor),
+                                            __fmul_rn(Bf16Value(chunk_.Bits(4 * i + 3)), factor));
+        words[i] = finite ? low | high << 16 : kE4m3NanCode * 0x01010101U;
+      }
+      out[0] = make_uint4(words[0], words[1], words[2], words[3]);
+      const std::uint32_t scale =
+          finite ? __float_as_uint(__fdiv_rn(amax, kE4m3Largest)) : kFloatNanBits;
+      out[1] = make_uint4(scale, __shfl_sync(kAllLanes, scale, 8),
+                          __shfl_sync(kAllLanes, scale, 16), __shfl_sync(kAllLanes, scale, 24));
+    }
+  }
+
+ private:
+  Chunk chunk_;
+  uint4 words_[2];
+};
 
 template <ExchangeFormat kFormat>
 class RowWarp {
  public:
-  __device__ __forceinline__ RowWarp(const ExchangeRank& group, const ExchangeStep& step,
-                                     std::uint32_t number)
-      : group_(group),
-        step_(step),
-        number_(number),
-        buffer_(static_cast<int>(number % kExchangeBuffers)) {}
+  __device__ __forceinline__ RowWarp(const ExchangeRank& group, const ExchangeStep& step)
+      : group_(group), step_(step) {}
 
-  __device__ __forceinline__ void Send(int token, int part) const {
+  // Everything is asked for before anything is waited for. The warp of a token's first columns tells
+  // all ranks which experts the token wants, before its row: who makes the lists waits for all.
+  __device__ __forceinline__ void Send(int token, int part, StepNumber* number) {
     if (token >= step_.tokens) return;
+    const Columns<kFormat> columns(
+        step_.x + static_cast<std::int64_t>(token) * group_.shape.hidden, group_.shape.hidden,
+        part);
+    const Wanted wanted = AskFor(group_, step_, token);
+    if (part == 0) {
+      Announce(token, number);
+    } else {
+      Begin(number->Get());
+    }
     uint4 words[2];
-    Encode<kFormat>(step_.x + static_cast<std::int64_t>(token) * group_.shape.hidden,
-                    group_.shape.hidden, part, words);
-    const std::uint32_t ranks = RanksOf(token);
+    columns.Encode(words);
+    const std::uint32_t ranks = RanksOf(wanted);
     const Units<kFormat> units(group_.shape.hidden, part);
     const std::int64_t row = group_.layout.Row(group_.shape, buffer_, group_.rank, token);
     for (int turn = 1; turn <= group_.shape.ranks; ++turn) {
@@ -110,6 +129,12 @@ class RowWarp {
         if (units.at[i] >= 0) StoreSystem(group_.heaps[to] + row + units.at[i], words[i]);
       }
     }
+  }
+
+  // Before Poison and Receive.
+  __device__ __forceinline__ void Begin(std::uint32_t number) {
+    number_ = number;
+    buffer_ = static_cast<int>(number % kExchangeBuffers);
   }
 
   // Makes what was read in the step before poison again. Its rows are read by then, because the
@@ -144,10 +169,27 @@ class RowWarp {
   }
 
  private:
+  // Sends the packets of a token to every rank, this one too.
+  __device__ __forceinline__ void Announce(int token, StepNumber* number) {
+    const int packets = group_.layout.packets;
+    for (int i = static_cast<int>(threadIdx.x % 32); i < group_.shape.ranks * packets; i += 32) {
+      const int packet = i % packets;
+      uint4 words = PacketOf(group_.shape, step_, token, packet);
+      Begin(number->Get());
+      words.w = TagOf(group_, number_);
+      int to = group_.rank + 1 + i / packets;
+      if (to >= group_.shape.ranks) to -= group_.shape.ranks;
+      StoreSystem(group_.heaps[to] +
+                      group_.layout.Packet(group_.shape, buffer_, group_.rank, token, packet),
+                  words);
+    }
+    Begin(number->Get());  // lanes without a packet
+  }
+
   // Which of kSourcesAtOnce sources from `first` on are awaited and there.
   __device__ __forceinline__ std::uint32_t Landed(std::uint32_t awaited, int first, int token,
                                                   const Units<kFormat>& units) const {
-    uint4 words[kSourcesAtOnce][2];
+    std::uint32_t words[kSourcesAtOnce][2];
 #pragma unroll
     for (int s = 0; s < kSourcesAtOnce; ++s) {
       if ((awaited >> (first + s) & 1U) == 0) continue;
@@ -155,7 +197,7 @@ class RowWarp {
           group_.heaps[group_.rank] + group_.layout.Row(group_.shape, buffer_, first + s, token);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (units.at[i] >= 0) words[s][i] = LoadSystem(row + units.at[i]);
+        if (units.at[i] >= 0) words[s][i] = LoadFirstWord(row + units.at[i]);
       }
     }
     std::uint32_t landed = 0;
@@ -165,7 +207,7 @@ class RowWarp {
       bool there = true;
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (units.at[i] >= 0 && words[s][i].x == kPoison) there = false;
+        if (units.at[i] >= 0 && words[s][i] == kPoison) there = false;
       }
       if (__all_sync(kAllLanes, there)) landed |= 1U << (first + s);
     }
@@ -173,16 +215,12 @@ class RowWarp {
   }
 
   // The ranks that have an expert of the token and are there.
-  __device__ __forceinline__ std::uint32_t RanksOf(int token) const {
-    const auto lane = static_cast<int>(threadIdx.x % 32);
+  __device__ __forceinline__ std::uint32_t RanksOf(const Wanted& wanted) const {
     std::uint32_t rank = 0;
-    if (lane < group_.shape.top_k) {
-      const std::int32_t id = step_.ids[token * group_.shape.top_k + lane];
-      if (id >= 0 && id < ExpertsOf(group_.shape)) {
-        rank = 1U << (id / group_.shape.experts_of_rank);
-      }
+    if (wanted.id >= 0 && wanted.id < ExpertsOf(group_.shape)) {
+      rank = 1U << (wanted.id / group_.shape.experts_of_rank);
     }
-    return __reduce_or_sync(kAllLanes, rank) & ~LoadRelaxed(&group_.state->lost);
+    return __reduce_or_sync(kAllLanes, rank) & ~wanted.lost;
   }
 
   // The other sources that send this token here. Their tables say so; a header alone, that a source
@@ -218,8 +256,25 @@ class RowWarp {
 
   const ExchangeRank& group_;
   const ExchangeStep& step_;
-  const std::uint32_t number_;
-  const int buffer_;
+  std::uint32_t number_ = 0;
+  int buffer_ = 0;
+};
+
+// The tokens that the steps in each buffer have covered, asked for before the step's number is known.
+struct Covered {
+  __device__ __forceinline__ explicit Covered(const ExchangeState& state) {
+#pragma unroll
+    for (int i = 0; i < kExchangeBuffers; ++i) of[i] = LoadRelaxed(&state.covered[i]);
+  }
+  // Of the step before `number`.
+  __device__ __forceinline__ std::uint32_t Before(std::uint32_t number) const {
+    const std::uint32_t before = (number + kExchangeBuffers - 1) % kExchangeBuffers;
+    std::uint32_t found = of[0];
+#pragma unroll
+    for (std::uint32_t i = 1; i < kExchangeBuffers; ++i) found = before == i ? of[i] : found;
+    return found;
+  }
+  std::uint32_t of[kExchangeBuffers];
 };
 
 template <ExchangeFormat kFormat>
@@ -229,22 +284,26 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
   const ExchangeRank& group = args.group;
   AllowDependentLaunch();
   WaitForPrecedingKernels();
-  const std::uint32_t number = StepOf(&group.state->dispatch_parts);
+  StepNumber asked(&group.state->dispatch_parts);
   if (blockIdx.x == 0) {
-    Announce(group, args.step, number);
+    const std::uint32_t number = asked.Get();
+    AnnounceSizes(group, args.step, number);
     ListMaker(group, args.step, number, memory).Make();
+    CheckChoices(group, args.step, number);
     if (threadIdx.x == 0) {
       group.state->covered[number % kExchangeBuffers] = static_cast<std::uint32_t>(args.step.cover);
     }
   } else {
-    const RowWarp<kFormat> warp(group, args.step, number);
+    const Covered covered(*group.state);
+    RowWarp<kFormat> warp(group, args.step);
     const int parts = (group.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
     const auto warps = static_cast<int>((gridDim.x - 1) * blockDim.x / 32);
     const auto first = static_cast<int>((blockIdx.x - 1) * blockDim.x / 32 + threadIdx.x / 32);
     const int all = args.step.cover * parts;
-    for (int i = first; i < all; i += warps) warp.Send(i / parts, i % parts);
-    const auto before = (number + kExchangeBuffers - 1) % kExchangeBuffers;
-    const int left = static_cast<int>(LoadRelaxed(&group.state->covered[before])) * parts;
+    for (int i = first; i < all; i += warps) warp.Send(i / parts, i % parts, &asked);
+    const std::uint32_t number = asked.Get();
+    warp.Begin(number);
+    const int left = static_cast<int>(covered.Before(number)) * parts;
     for (int i = first; i < left; i += warps) warp.Poison(i / parts, i % parts);
     for (int i = first; i < all; i += warps) warp.Receive(i / parts, i % parts);
   }

@@ -24,6 +24,21 @@ struct PacketShare {
   const int first_token;  // kExchangeTokensMax: none
 };
 
+// A lane's choice of one of this rank's tokens, and the ranks that are lost. Both are asked for at
+// once, and nothing waits for them before they are used.
+struct Wanted {
+  std::int32_t id = -1;
+  std::uint32_t lost = 0;
+};
+__device__ __forceinline__ Wanted AskFor(const ExchangeRank& group, const ExchangeStep& step,
+                                         int token) {
+  const auto lane = static_cast<int>(threadIdx.x % 32);
+  Wanted wanted;
+  if (lane < group.shape.top_k) wanted.id = step.ids[token * group.shape.top_k + lane];
+  wanted.lost = LoadRelaxed(&group.state->lost);
+  return wanted;
+}
+
 // A choice of a table, as an expert of this rank; -1: of another, or none.
 __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint32_t id) {
   const int local = static_cast<int>(id) - group.rank * group.shape.experts_of_rank;
@@ -43,8 +58,9 @@ __device__ __forceinline__ std::uint32_t IdBits(const ExchangeShape& shape, std:
   return id >= 0 && id < ExpertsOf(shape) ? static_cast<std::uint32_t>(id) : 0xffffU;
 }
 
+// Without the tag.
 __device__ __forceinline__ uint4 PacketOf(const ExchangeShape& shape, const ExchangeStep& step,
-                                          int token, int packet, std::uint32_t tag) {
+                                          int token, int packet) {
   const int choice = 2 * packet;
   const int at = token * shape.top_k + choice;
   std::int32_t ids[2] = {-1, -1};
@@ -56,7 +72,7 @@ __device__ __forceinline__ uint4 PacketOf(const ExchangeShape& shape, const Exch
     weights[i] = step.weights[at + i];
   }
   return make_uint4(IdBits(shape, ids[0]) | IdBits(shape, ids[1]) << 16,
-                    __float_as_uint(weights[0]), __float_as_uint(weights[1]), tag);
+                    __float_as_uint(weights[0]), __float_as_uint(weights[1]), 0);
 }
 
 // Tells the host of choices that are none; any of a step.
@@ -78,34 +94,25 @@ __device__ __forceinline__ void CheckChoice(const ExchangeRank& group, const Exc
                : "memory");
 }
 
-// Tells every rank, this one too, how many tokens come and which experts they want. By one CTA.
-__device__ __forceinline__ void Announce(const ExchangeRank& group, const ExchangeStep& step,
-                                         std::uint32_t number) {
-  const ExchangeShape& shape = group.shape;
-  const std::uint32_t tag = TagOf(group, number);
+// Tells every rank, this one too, how many tokens come. By one CTA.
+__device__ __forceinline__ void AnnounceSizes(const ExchangeRank& group, const ExchangeStep& step,
+                                              std::uint32_t number) {
+  const auto to = static_cast<int>(threadIdx.x);
+  if (to >= group.shape.ranks) return;
   const auto buffer = static_cast<int>(number % kExchangeBuffers);
-  const auto tid = static_cast<int>(threadIdx.x);
-  if (tid < shape.ranks) {
-    const auto sizes = static_cast<std::uint32_t>(step.tokens | step.cover << 16);
-    StoreSystem(group.heaps[tid] + group.layout.Header(shape, buffer, group.rank),
-                make_uint4(sizes, ShapeHash(shape), 0, tag));
-  }
-  const PacketShare share(group.layout.packets);
-  for (int token = share.first_token; token < step.tokens; token += share.tokens_apart) {
-    const uint4 words = PacketOf(shape, step, token, share.packet, tag);
-    const std::int64_t at = group.layout.Packet(shape, buffer, group.rank, token, share.packet);
-    for (int turn = 1; turn <= shape.ranks; ++turn) {
-      int to = group.rank + turn;
-      if (to >= shape.ranks) to -= shape.ranks;
-      StoreSystem(group.heaps[to] + at, words);
-    }
-  }
+  const auto sizes = static_cast<std::uint32_t>(step.tokens | step.cover << 16);
+  StoreSystem(group.heaps[to] + group.layout.Header(group.shape, buffer, group.rank),
+              make_uint4(sizes, ShapeHash(group.shape), 0, TagOf(group, number)));
+}
+
+// Tells the host of choices of this rank's tokens that are none. By one CTA.
+__device__ __forceinline__ void CheckChoices(const ExchangeRank& group, const ExchangeStep& step,
+                                             std::uint32_t number) {
   if (group.report == nullptr) return;
-  // After all of them are on their way.
-  for (int token = share.first_token; token < step.tokens; token += share.tokens_apart) {
-    for (int choice = 2 * share.packet; choice < min(2 * share.packet + 2, shape.top_k); ++choice) {
-      CheckChoice(group, step, number, token, choice);
-    }
+  const int top_k = group.shape.top_k;
+  for (int i = static_cast<int>(threadIdx.x); i < step.tokens * top_k;
+       i += static_cast<int>(blockDim.x)) {
+    CheckChoice(group, step, number, i / top_k, i % top_k);
   }
 }
 
