@@ -89,8 +89,9 @@ constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_d
 constexpr std::uint32_t kClientOptionsSize2 = offsetof(sy_client_options, data_ports);
 constexpr std::uint32_t kSessionOptionsSize1 = offsetof(sy_session_options, binding);
 constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
+constexpr std::uint32_t kStepRequestSize2 = offsetof(sy_step_request, y_on_stream);
 static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 &&
-              kSessionOptionsSize1 == 48 && kStepRequestSize1 == 88);
+              kSessionOptionsSize1 == 48 && kStepRequestSize1 == 88 && kStepRequestSize2 == 96);
 
 // The caller's structure as one of this ABI: fields that an older one does not have are 0, those
 // that only a later one has are not looked at. False for what is none of either.
@@ -163,6 +164,7 @@ switchyard::StepRequest RequestOf(const sy_step_request& request) {
   step.y_stride = request.y_stride;
   step.deadline = std::chrono::milliseconds(request.deadline_ms);
   step.stream = request.stream;
+  step.y_on_stream = request.y_on_stream != 0;
   return step;
 }
 
@@ -268,7 +270,8 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   *out = nullptr;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, {kStepRequestSize1}, &given)) return client->Keep(BadField("request.size"));
+  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given))
+    return client->Keep(BadField("request.size"));
   auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
   const auto ticket = open->Submit(RequestOf(given));
@@ -302,7 +305,8 @@ sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t ret
   if (session == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, {kStepRequestSize1}, &given)) return client->Keep(BadField("request.size"));
+  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given))
+    return client->Keep(BadField("request.size"));
   const auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
   return client->Keep(open->Run(RequestOf(given), std::chrono::milliseconds(retry_ms)));

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 4u
+#define SY_ABI_VERSION 5u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -127,9 +127,9 @@ typedef struct sy_session_options {
  * there and does not wait. When sy_wait has returned SY_OK, work enqueued from then on, on any
  * stream, reads the whole y. SY_INVALID_ARGUMENT: pageable memory, memory or a stream of another
  * device, or a `stream` or such memory without a device; SY_FAILED_PRECONDITION: `stream` is being
- * captured. ids and weights, and x and y of small steps, pass through pinned memory of the session;
- * a step larger than all before waits milliseconds for it. If work on `stream` outlasts the
- * deadline, sy_wait fails once it has ended, or after a minute, when the device counts as lost. */
+ * captured. Small steps pass through pinned memory of the session, and one larger than all before
+ * waits milliseconds for it. If work on `stream` outlasts the deadline, sy_wait fails once it has
+ * ended, or after a minute, when the device counts as lost. */
 typedef struct sy_step_request {
   uint32_t size;
   uint32_t abi_version;
@@ -146,15 +146,17 @@ typedef struct sy_step_request {
   void* y; /* [tokens, hidden] in y_dtype */
   int64_t y_stride;
   void* stream; /* a cudaStream_t; NULL: the legacy default stream, or no device */
+  /* Not 0, in a collective session with a device: work that `stream` gets after sy_submit reads the
+     whole y. sy_wait, some steps later, ends the handle and says whether that was a result. */
+  uint32_t y_on_stream;
 } sy_step_request;
 
 SY_EXPORT const char* sy_version(void); /* "0.1.0" */
 
 /* The mode for a step with these sy_step_flags. A fixed choice gives its own mode. SY_CHOICE_AUTO
- * gives normal for extends that are neither drafts nor captured, and low_latency for all other
- * steps. Returns SY_MODE_PLAN for an unknown choice or flag. Pure. With SY_CHOICE_AUTO, open a
- * prefill session in normal and a decode session in low_latency, and submit each step to the
- * session of its mode. A captured step needs a session whose status has "supports_graphs". */
+ * gives normal for extends that are neither drafts nor captured, and low_latency for all others:
+ * open a session in each, and submit each step to that of its mode. Returns SY_MODE_PLAN for an
+ * unknown choice or flag. Pure. A captured step needs a session with "supports_graphs". */
 SY_EXPORT sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags);
 
 /* Sets *out unless `options` is a bad structure (SY_INVALID_ARGUMENT), also on other errors, so
@@ -169,9 +171,9 @@ SY_EXPORT sy_code sy_session_open(sy_client* client, const sy_session_options* o
 /* Steps in flight fail; sy_wait reports it. */
 SY_EXPORT sy_code sy_session_close(sy_session* session);
 
-/* Starts a step. Its memory stays the caller's; keep it valid and unchanged until sy_wait returns.
- * Waits for no worker or device. Sets *out to NULL on error. With a device in the client, sy_wait
- * reports what depends on values: ids out of range, NaN in a strict session. */
+/* Starts a step, whose memory stays valid and unchanged until sy_wait returns. Sets *out to NULL on
+ * error. With a device in the client, sy_wait reports ids out of range and NaN in strict sessions.
+ */
 SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out);
 /* Sets *done to 1 when sy_wait would return at once, else to 0. */
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);
@@ -188,9 +190,8 @@ SY_EXPORT sy_code sy_run(sy_session* session, const sy_step_request* request, ui
  * answer). Takes at most 100 ms. Returns the size of the whole text, NUL included; 0 on error. */
 SY_EXPORT size_t sy_session_status(sy_session* session, char* buffer, size_t size);
 
-/* The last failure of any call on this client or its handles, as JSON:
- * {"code","reason","message","metadata"}, or "{}" when no call has failed. Truncates and returns as
- * sy_session_status does. */
+/* The last failure of any call on this client or its handles, as sy_session_status writes:
+ * {"code","reason","message","metadata"}, or "{}" when no call has failed. */
 SY_EXPORT size_t sy_last_error(const sy_client* client, char* buffer, size_t size);
 
 #ifdef __cplusplus

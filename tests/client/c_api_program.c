@@ -264,6 +264,15 @@ static void older_structures_are_served(const char* coordinator) {
   request.size += 1;
   CHECK(sy_run(session, &request, 1000) == SY_INVALID_ARGUMENT);
   CHECK(last_error_has("request.size"));
+  request.size = offsetof(sy_step_request, y_on_stream);
+  request.abi_version = 2;
+  request.stream = NULL;
+  request.y_on_stream = 1;
+  CHECK(sy_run(session, &request, 1000) == SY_OK);
+  request = request_of(weights, y);
+  request.y_on_stream = 1;
+  CHECK(sy_run(session, &request, 1000) == SY_INVALID_ARGUMENT);
+  CHECK(last_error_has("y_on_stream"));
   sy_client_close(client);
   current = NULL;
 }

@@ -63,6 +63,11 @@ class StepRequest2(StepRequest):
     _fields_ = [("stream", ctypes.c_void_p)]
 
 
+class StepRequest5(StepRequest2):
+    """What ABI 5 appends."""
+    _fields_ = [("y_on_stream", ctypes.c_uint32)]
+
+
 def stamped(kind, **fields):
     return kind(size=ctypes.sizeof(kind), abi_version=1, **fields)
 

@@ -19,7 +19,7 @@ import traceback
 
 import torch
 
-from c_api_program import (FAILED_PRECONDITION, INVALID_ARGUMENT, OK, ClientOptions2, SessionOptions2, StepRequest2,
+from c_api_program import (FAILED_PRECONDITION, INVALID_ARGUMENT, OK, ClientOptions2, SessionOptions2, StepRequest5,
                            load, stamped, text_of)
 
 UNIMPLEMENTED, UNAVAILABLE = 12, 14
@@ -85,6 +85,9 @@ class Session:
         self.wait(self.start(request))
 
 
+CHAIN = 48  # steps that follow each other on a stream
+
+
 class Batch:
     """Tensors of one step. `gap`: elements between rows, which must stay as they are."""
 
@@ -121,15 +124,15 @@ class Batch:
     def poison(self):
         self.all_y.fill_(math.nan)
 
-    def request(self, layer, stream=None):
+    def request(self, layer, stream=None, y_on_stream=False):
         wide = self.tokens > 1
-        return StepRequest2(
-            size=ctypes.sizeof(StepRequest2), abi_version=2, layer=layer, tokens=self.tokens, top_k=self.top_k,
+        return StepRequest5(
+            size=ctypes.sizeof(StepRequest5), abi_version=5, layer=layer, tokens=self.tokens, top_k=self.top_k,
             x=self.x.data_ptr(), x_stride=self.x.stride(0) if wide else 0,
             ids=self.ids.data_ptr(), ids_stride=self.ids.stride(0) if wide else 0,
             weights=self.weights.data_ptr(), weights_stride=self.weights.stride(0) if wide else 0,
             y=self.y.data_ptr(), y_stride=self.y.stride(0) if wide else 0,
-            stream=stream.cuda_stream if stream is not None else None)
+            stream=stream.cuda_stream if stream is not None else None, y_on_stream=y_on_stream)
 
     def gaps_are_whole(self):
         return bool(torch.isnan(self.all_y[:, self.y.shape[1]:].float()).all())
@@ -307,6 +310,33 @@ class Checks:
             group.run(again.request(self.args.layer, torch.cuda.current_stream()))
             assert torch.equal(bits(again.y), bits(good.y)), "the group goes on"
 
+    def chain(self, group, batches, y_on_stream):
+        """Steps whose x is the y before; handles end eight steps later."""
+        stream, steps = torch.cuda.current_stream(), []
+        for before, batch in zip([None] + batches, batches):
+            if before is not None:
+                batch.x.copy_(before.y)
+            steps.append(group.start(batch.request(self.args.layer, stream, y_on_stream)))
+            if not y_on_stream or len(steps) > 8:
+                group.wait(steps.pop(0))
+        for step in steps:
+            group.wait(step)
+        stream.synchronize()
+
+    def group_streams_go_on_behind_steps(self):
+        group = self.gpu.session(DECODE, LOW_LATENCY, BF16, COLLECTIVE, max_tokens=128)
+        for tokens in (1, 16, 128):
+            waited, ran = ([Batch(self.shape, tokens, seed, torch.bfloat16).to(self.device) for seed in range(40)]
+                           for _ in range(2))
+            self.chain(group, waited, False)
+            self.chain(group, ran, True)
+            for number, (one, other) in enumerate(zip(waited, ran)):
+                assert torch.equal(bits(one.y), bits(other.y)), f"{tokens} tokens, step {number}"
+        in_rings = self.gpu.session(DECODE, LOW_LATENCY)
+        got, _ = in_rings.submit(Batch(self.shape, 4, 1).to(self.device).request(
+            self.args.layer, torch.cuda.current_stream(), True))
+        assert got == INVALID_ARGUMENT and "y_on_stream" in self.gpu.error()["message"], self.gpu.error()
+
     def group_takes_tensors_of_the_host(self):
         group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
         for tokens, gap in ((1, 0), (16, 0), (77, 3), (128, 0)):
@@ -474,6 +504,16 @@ def measure(checks, poll_us):
             def submit_and_wait_in_group():
                 in_group.wait(in_group.start(far))
 
+            def chain_in_group():
+                steps = []
+                for _ in range(CHAIN):
+                    steps.append(in_group.start(on_stream))
+                    if len(steps) > 8:
+                        in_group.wait(steps.pop(0))
+                for step in steps:
+                    in_group.wait(step)
+
+            on_stream = there.request(checks.args.layer, torch.cuda.current_stream(), True)
             rounds = 400 if tokens <= 128 else 60
             grouped = submit_and_wait_in_group if tokens <= 128 else submit_and_wait
             for action in (lambda: on_host.run(here), submit_and_wait, submit_and_wait_in_rings, grouped, by_hand, bus):
@@ -485,6 +525,9 @@ def measure(checks, poll_us):
                                  ("gpu_rings", submit_and_wait_in_rings), ("group", grouped),
                                  ("own_copies", by_hand), ("bus", bus), ("host_again", lambda: on_host.run(here))):
                 row[name], row[name + "_p99"] = median_us(action, rounds)
+            if tokens <= 128:
+                chain_in_group()
+                row["group_chain"] = median_us(chain_in_group, 40)[0] / CHAIN
             submits.sort()
             row["submit"] = submits[len(submits) // 2]
             row["bytes"] = sum(t.numel() * t.element_size() for t in (batch.x, batch.ids, batch.weights, batch.y))
@@ -492,9 +535,9 @@ def measure(checks, poll_us):
             if tokens > 128:  # more than a step of a group takes
                 row["group"] = row["group_p99"] = float("nan")
             rows.append(row)
-            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  gpu_rings %7.0f  group %7.0f (p99 %.0f)  submit %4.0f  own copies %7.0f  bus %6.0f" % (
+            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  gpu_rings %7.0f  group %7.0f (p99 %.0f)  chain %7.1f  submit %4.0f  own copies %7.0f  bus %6.0f" % (
                 row["mode"], tokens, poll_us, row["host"], row["host_again"], row["gpu"], row["gpu_p99"], row["gpu_rings"], row["group"],
-                row["group_p99"], row["submit"],
+                row["group_p99"], row.get("group_chain", float("nan")), row["submit"],
                 row["own_copies"], row["bus"]), flush=True)
     host.close()
     gpu.close()

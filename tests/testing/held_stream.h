@@ -60,6 +60,7 @@ class HeldStream final : public Stream {
     waited_for_.push_back(foreign);
     return absl::OkStatus();
   }
+  absl::Status Precede(void* /*foreign*/) override { return absl::OkStatus(); }
   absl::Status Record(DeviceEvent* event) override {
     auto* own = static_cast<Event*>(event);
     own->done_ = false;

@@ -189,6 +189,10 @@ class LateStream final : public Stream {
       return absl::OkStatus();
     });
   }
+  absl::Status Precede(void* /*foreign*/) override {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     "a late device holds back no stream of others");
+  }
   absl::Status Record(DeviceEvent* event) override {
     SY_RETURN_IF_ERROR(device_->Death());
     auto* own = static_cast<LateEvent*>(event);

@@ -151,6 +151,9 @@ class Stream {
   // device; kFailedPrecondition (UNSUPPORTED) while `foreign` is being captured into a graph;
   // kUnimplemented (UNSUPPORTED) for a device without such streams.
   virtual absl::Status WaitFor(void* foreign) = 0;
+  // The reverse: work that `foreign` gets from now on begins when everything that was enqueued here
+  // before is complete. Errors: as WaitFor's.
+  virtual absl::Status Precede(void* foreign) = 0;
   // `event` becomes done when everything enqueued before is complete. It is of this stream, and
   // done. Only kUnavailable.
   virtual absl::Status Record(DeviceEvent* event) = 0;

@@ -31,6 +31,9 @@ struct StepRequest {
   // A stream of the tensors' device (Stream::WaitFor): x, ids and weights are read, and y is
   // written, after what it holds at Submit. Null where tensors are memory of the host.
   void* stream = nullptr;
+  // Work that `stream` gets after Submit has returned reads the whole y, and nobody has to wait;
+  // Take says whether it was a result. Only in a collective session (StepLimits::y_on_stream).
+  bool y_on_stream = false;
   // x and y are memory of the device of the session's tensors, and what is in x is complete; ids
   // and weights are memory of the host. Only between runners (StepLimits::device_tokens_min).
   bool on_device = false;

@@ -133,6 +133,12 @@ absl::Status UnknownLayer(const Plan& plan, LayerId layer) {
 }
 
 absl::Status ValidateStep(const StepRequest& request, const StepLimits& limits) {
+  if (request.y_on_stream && !limits.y_on_stream) {
+    return Refuse(Reason::kBadRequest, request.layer,
+                  "only in a collective session of a client with a device can a stream go on "
+                  "behind a step; leave y_on_stream 0 and wait for the step",
+                  {{"field", "y_on_stream"}});
+  }
   const MoeShape& shape = limits.shape;
   if (request.tokens < 0) {
     return Refuse(Reason::kBadShape, request.layer,

@@ -23,6 +23,7 @@ struct StepLimits {
   Duration step_deadline{};     // of a request that names none
   // The request's memory is the host's. False: it is a device's, and nothing of it is read.
   bool host_memory = true;
+  bool y_on_stream = false;  // a stream of others can go on behind the step
   // The runner also takes x and y in memory of the device of the session's tensors
   // (StepRequest::on_device), which is faster for steps of at least so many tokens. 0: it does not.
   std::int32_t device_tokens_min = 0;

@@ -256,7 +256,8 @@ absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
                     .y_dtype = options_.grant.request.y_dtype,
                     .max_tokens = options_.grant.request.max_tokens,
                     .step_deadline = options_.grant.request.step_deadline,
-                    .host_memory = options_.device->host_access()};
+                    .host_memory = options_.device->host_access(),
+                    .y_on_stream = !options_.device->host_access()};
 }
 
 absl::Status CollectiveRunner::CopyIn(Slot& slot, StepRequest* request) const {
@@ -354,6 +355,7 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
                       NeedCopies(*options_.device, options_.device_name, request));
   if (copied) {
     limits.host_memory = true;
+    limits.y_on_stream = false;
     SY_RETURN_IF_ERROR(ValidateStep(request, limits));
   }
   SY_RETURN_IF_ERROR(CheckDeadline(request));
@@ -369,6 +371,7 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   slot.epoch = served_.plan.epoch;
   slot.step = current_.steps - 1;
   SY_RETURN_IF_ERROR(options_.stream->Record(slot.event.get()));
+  if (request.y_on_stream) SY_RETURN_IF_ERROR(options_.stream->Precede(request.stream));
   slot.used = true;
   slot.copied = copied;
   ++slot.generation;

@@ -53,6 +53,7 @@ class HostStream final : public Stream {
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
   // Always kUnimplemented: nobody else has streams of host memory.
   absl::Status WaitFor(void* foreign) override;
+  absl::Status Precede(void* foreign) override { return WaitFor(foreign); }
   absl::Status Record(DeviceEvent* event) override;
   // A group's step, for the compute thread at any size: it waits for other ranks. `step.parts` is
   // valid until it has advanced to its end.

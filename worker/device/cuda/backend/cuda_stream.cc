@@ -289,17 +289,29 @@ absl::Status CudaStream::WaitFor(void* foreign) {
                      "the stream is being captured into a graph, which no step can be part of; "
                      "submit the step outside of the capture");
   }
-  const cudaError_t recorded = asked != cudaSuccess ? asked : cudaEventRecord(foreign_, other);
-  if (recorded == cudaErrorInvalidResourceHandle || recorded == cudaErrorContextIsDestroyed) {
-    (void)cudaGetLastError();
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-        absl::StrFormat("the stream is none of CUDA device %d; pass one of it", shared_->device),
-        {{"field", "stream"}});
-  }
-  SY_RETURN_IF_ERROR(shared_->fault.Check(recorded, "the state of a stream"));
+  SY_RETURN_IF_ERROR(CheckForeign(asked));
+  SY_RETURN_IF_ERROR(CheckForeign(cudaEventRecord(foreign_, other)));
   // The wait keeps the state that the event has now, so the event serves the next call too.
   return shared_->fault.Check(cudaStreamWaitEvent(raw_, foreign_, 0), "waiting for a stream");
+}
+
+absl::Status CudaStream::Precede(void* foreign) {
+  const KeptContext kept(shared_->contexts);
+  SY_RETURN_IF_ERROR(Begin());
+  SY_RETURN_IF_ERROR(
+      shared_->fault.Check(cudaEventRecord(foreign_, raw_), "the state of a stream"));
+  return CheckForeign(cudaStreamWaitEvent(static_cast<cudaStream_t>(foreign), foreign_, 0));
+}
+
+absl::Status CudaStream::CheckForeign(cudaError_t error) {
+  if (error != cudaErrorInvalidResourceHandle && error != cudaErrorContextIsDestroyed) {
+    return shared_->fault.Check(error, "the state of a stream");
+  }
+  (void)cudaGetLastError();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+      absl::StrFormat("the stream is none of CUDA device %d; pass one of it", shared_->device),
+      {{"field", "stream"}});
 }
 
 absl::Status CudaStream::Record(DeviceEvent* event) {

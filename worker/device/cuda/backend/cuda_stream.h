@@ -58,6 +58,7 @@ class CudaStream final : public Stream {
   absl::Status Sum(const SumRun& run) override;
   absl::Status Copy(std::span<const CopyPiece> pieces) override;
   absl::Status WaitFor(void* foreign) override;
+  absl::Status Precede(void* foreign) override;
   absl::Status Record(DeviceEvent* event) override;
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
 
@@ -89,6 +90,8 @@ class CudaStream final : public Stream {
       : shared_(shared), options_(std::move(options)), ring_(std::move(staging)) {}
 
   absl::Status Begin();
+  // Says what is wrong with a stream of others, after a call on it that gave `error`.
+  absl::Status CheckForeign(cudaError_t error);
   // Pieces of host memory that the device reaches are collected if they are below `large` bytes.
   [[nodiscard]] absl::StatusOr<Direction> DirectionOf(const CopyPiece& piece,
                                                       std::size_t large) const;
