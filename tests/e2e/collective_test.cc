@@ -18,6 +18,7 @@
 #include "services/channels/grpc_channels.h"
 #include "tests/e2e/processes.h"
 #include "tests/reference/calc_diff.h"
+#include "worker/collective/step_log.h"
 
 namespace switchyard {
 namespace {
@@ -175,6 +176,59 @@ TEST_F(CollectiveTest, AWorkerThatIsKilledIsAnErrorAndTheRestServesOn) {
               FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   SY_ASSERT_OK(StepsAgain(*session, batch, testing::kReadyTimeout));
   EXPECT_EQ(batch.y, first);
+}
+
+// More steps than the log holds: the worker that is no more must not hold them up.
+TEST_F(CollectiveTest, AWorkerThatWasKilledAndCameBackLeavesNothingInTheWay) {
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(
+      const auto session,
+      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
+                            testing::kReadyTimeout));
+  Batch batch(1, 41);
+  SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+  deployment_->worker_process(1).Signal(SIGKILL);
+  SY_ASSERT_OK(StepsAgain(*session, batch, testing::kReadyTimeout));
+  SY_ASSERT_OK(deployment_->RestartWorker(1));
+  SY_ASSERT_OK(StepsAgain(*session, batch, testing::kReadyTimeout));
+  std::this_thread::sleep_for(StepLog::kSilentMax);
+
+  for (std::uint32_t step = 0; step < StepLog::kSteps * 5 / 4; ++step) {
+    absl::Status ran = RunStep(*session, batch, kLayer);
+    // The plan with the worker that is back may come in between.
+    if (absl::IsUnavailable(ran)) ran = StepsAgain(*session, batch, testing::kReadyTimeout);
+    ASSERT_TRUE(ran.ok()) << step << ": " << ran;
+  }
+}
+
+// 16 experts on three workers: the session says so at once, and is not told to wait for a group.
+TEST_F(CollectiveTest, APlanThatMakesNoGroupIsTheError) {
+  LocalDeploymentOptions options;
+  options.min_workers = 2;
+  Deploy(3, std::move(options));
+  deployment_->worker_process(2).Signal(SIGKILL);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  const OpenSessionRequest order = Order(DispatchMode::kLowLatency, BindingChoice::kCollective);
+  const auto until = std::chrono::steady_clock::now() + testing::kReadyTimeout;
+  auto session = client->OpenWhenReady(order, testing::kReadyTimeout);
+  while (!session.ok() && std::chrono::steady_clock::now() < until) {
+    session = client->OpenWhenReady(order, testing::kReadyTimeout);
+  }
+  SY_ASSERT_OK(session.status());
+  Batch batch(7, 41);
+  SY_ASSERT_OK(RunStep(**session, batch, kLayer));
+
+  SY_ASSERT_OK(deployment_->RestartWorker(2));
+
+  absl::Status last;
+  while (last.ok() || absl::IsUnavailable(last)) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until) << last;
+    last = RunStep(**session, batch, kLayer);
+  }
+  EXPECT_THAT(last, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(last.message(), HasSubstr("16 experts do not divide by 3 workers"));
+  EXPECT_THAT(last.message(), HasSubstr("p2p"));
 }
 
 TEST_F(CollectiveTest, WhatNoGroupDoesIsRefusedWithTheReason) {

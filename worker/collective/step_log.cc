@@ -39,6 +39,10 @@ std::uint64_t Take(std::uint64_t* word, int bits) {
   return taken;
 }
 
+std::int64_t NowNs() {
+  return std::chrono::nanoseconds(std::chrono::steady_clock::now().time_since_epoch()).count();
+}
+
 void Pause() {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -55,8 +59,11 @@ struct StepLog::Memory {
   std::atomic<std::uint32_t> sleepers;
   struct Place {
     alignas(64) std::atomic<std::uint64_t> done;  // kFree: nobody's
+    std::atomic<std::uint64_t> owner;             // 0: nobody's
+    std::atomic<std::int64_t> heard_ns;           // by the host's steady clock
   };
   Place places[kPlacesMax];
+  std::atomic<std::uint64_t> owners;  // given so far
   alignas(64) std::atomic<std::uint64_t> steps[kSteps];
 };
 
@@ -90,9 +97,12 @@ std::optional<LoggedStep> StepLog::At(std::uint64_t number) const {
 
 StepLog::Appended StepLog::Append(std::uint64_t number, const LoggedStep& step) {
   if (number >= kSteps) {
+    const std::uint64_t replaced = number - kSteps;
     for (const Memory::Place& place : shared_->places) {
       // A place that nobody has is far ahead of every step.
-      if (place.done.load(std::memory_order_acquire) <= number - kSteps) return Appended::kFull;
+      if (place.done.load(std::memory_order_acquire) > replaced) continue;
+      if (!FreeSilent(number - kSteps + 1)) return Appended::kFull;
+      break;  // all that were behind are free
     }
   }
   std::atomic<std::uint64_t>& word = shared_->steps[number % kSteps];
@@ -139,20 +149,63 @@ void StepLog::WakeAll() const {
                 nullptr, 0);
 }
 
-std::uint32_t StepLog::Enter(std::uint64_t from) {
-  for (std::uint32_t place = 0; place < kPlacesMax; ++place) {
-    std::uint64_t free = kFree;
-    if (shared_->places[place].done.compare_exchange_strong(free, from)) return place;
+StepLog::Place StepLog::Enter(std::uint64_t from) {
+  const std::uint64_t owner = shared_->owners.fetch_add(1) + 1;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (std::uint32_t number = 0; number < kPlacesMax; ++number) {
+      Memory::Place& place = shared_->places[number];
+      std::uint64_t free = 0;
+      if (!place.owner.compare_exchange_strong(free, owner)) continue;
+      place.heard_ns.store(NowNs());
+      place.done.store(from);
+      return {number, owner};
+    }
+    FreeSilent(kFree);
   }
-  return kNoPlace;
+  return {};
 }
 
-void StepLog::Leave(std::uint32_t place) {
-  if (place < kPlacesMax) shared_->places[place].done.store(kFree);
+bool StepLog::FreeSilent(std::uint64_t number) {
+  const std::int64_t now = NowNs();
+  bool all = true;
+  for (Memory::Place& place : shared_->places) {
+    if (place.done.load(std::memory_order_acquire) >= number) continue;
+    std::uint64_t owner = place.owner.load();
+    const bool silent = now - place.heard_ns.load() >= std::chrono::nanoseconds(kSilentMax).count();
+    if (owner != 0 && !silent) {
+      all = false;
+      continue;
+    }
+    // In this order: whoever enters next finds a place that holds nobody up.
+    place.done.store(kFree);
+    if (owner != 0) place.owner.compare_exchange_strong(owner, 0);
+  }
+  return all;
 }
 
-void StepLog::Done(std::uint32_t place, std::uint64_t number) {
-  if (place < kPlacesMax) shared_->places[place].done.store(number, std::memory_order_release);
+void StepLog::Leave(const Place& place) {
+  if (place.number >= kPlacesMax) return;
+  Memory::Place& own = shared_->places[place.number];
+  if (own.owner.load() != place.owner) return;
+  own.done.store(kFree);
+  own.owner.store(0);
+}
+
+void StepLog::Done(const Place& place, std::uint64_t number) {
+  if (place.number >= kPlacesMax) return;
+  Memory::Place& own = shared_->places[place.number];
+  if (own.owner.load(std::memory_order_relaxed) != place.owner) return;
+  own.done.store(number, std::memory_order_release);
+}
+
+bool StepLog::Keep(const Place& place, std::uint64_t number) {
+  if (place.number >= kPlacesMax) return false;
+  Memory::Place& own = shared_->places[place.number];
+  if (own.owner.load() != place.owner) return false;
+  own.heard_ns.store(NowNs());
+  own.done.store(number, std::memory_order_release);
+  // It may have been taken away between the two.
+  return own.owner.load() == place.owner;
 }
 
 }  // namespace switchyard

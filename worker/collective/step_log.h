@@ -8,6 +8,8 @@
 // A step is one word, so that appending is one compare-and-swap: a process that dies leaves nothing
 // half written. Each participant that has to make every step (a worker) has a place where it says
 // how far it has come; nobody appends a step that would replace one that is still to be made.
+// A participant that stands in the way and has been silent for kSilentMax, because its process was
+// killed or stopped, loses its place; it hears of that when it goes on.
 //
 // The memory may be written by any process that was given it. What is read from it is data: users
 // check groups, layers and epochs as they check a message. Thread-safe; nothing allocates.
@@ -45,6 +47,15 @@ class StepLog {
   static constexpr std::uint32_t kSteps = 4096;  // at most so many between the last and the slowest
   static constexpr std::uint32_t kPlacesMax = 64;
   static constexpr std::uint32_t kNoPlace = kPlacesMax;
+  static constexpr Duration kSilentMax = std::chrono::seconds(1);
+  // So often at least, a participant calls Keep.
+  static constexpr Duration kKeepEvery = std::chrono::milliseconds(100);
+
+  // A participant's place. `owner` tells it from those that have it before and after.
+  struct Place {
+    std::uint32_t number = kNoPlace;
+    std::uint64_t owner = 0;
+  };
   static std::size_t Bytes();
 
   StepLog() = default;
@@ -69,13 +80,18 @@ class StepLog {
   void WakeAll() const;
 
   // A place for a participant that makes all steps from `from` on; kNoPlace: none is free.
-  std::uint32_t Enter(std::uint64_t from);
-  void Leave(std::uint32_t place);
+  Place Enter(std::uint64_t from);
+  void Leave(const Place& place);
   // It has made all steps before `number`, and looks at them no more.
-  void Done(std::uint32_t place, std::uint64_t number);
+  void Done(const Place& place, std::uint64_t number);
+  // Done, and a sign of life. False: it has lost its place, and steps that it has not made may be
+  // gone.
+  bool Keep(const Place& place, std::uint64_t number);
 
  private:
   struct Memory;
+  // Frees places of silent participants, of those that have not made all steps before `number`.
+  bool FreeSilent(std::uint64_t number);
   explicit StepLog(Memory* shared) : shared_(shared) {}
 
   Memory* shared_ = nullptr;

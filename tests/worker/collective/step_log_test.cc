@@ -81,8 +81,8 @@ TEST(StepLogTest, StepsOfEarlierLapsAreGone) {
 TEST(StepLogTest, NothingIsReplacedBeforeAllHaveMadeIt) {
   const Shared shared;
   StepLog log = StepLog::Make(shared.span());
-  const std::uint32_t slow = log.Enter(0);
-  const std::uint32_t quick = log.Enter(0);
+  const StepLog::Place slow = log.Enter(0);
+  const StepLog::Place quick = log.Enter(0);
   for (std::uint64_t n = 0; n < StepLog::kSteps; ++n) {
     ASSERT_EQ(log.Append(n, StepOf(n)), Appended::kYes);
   }
@@ -99,13 +99,55 @@ TEST(StepLogTest, NothingIsReplacedBeforeAllHaveMadeIt) {
 TEST(StepLogTest, PlacesAreBoundedAndComeBack) {
   const Shared shared;
   StepLog log = StepLog::Make(shared.span());
-  std::set<std::uint32_t> places;
-  for (std::uint32_t i = 0; i < StepLog::kPlacesMax; ++i) places.insert(log.Enter(0));
+  std::vector<StepLog::Place> places;
+  std::set<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < StepLog::kPlacesMax; ++i) {
+    places.push_back(log.Enter(0));
+    numbers.insert(places.back().number);
+  }
 
-  EXPECT_EQ(places.size(), StepLog::kPlacesMax);
-  EXPECT_EQ(log.Enter(0), StepLog::kNoPlace);
-  log.Leave(9);
-  EXPECT_EQ(log.Enter(3), 9U);
+  EXPECT_EQ(numbers.size(), StepLog::kPlacesMax);
+  EXPECT_EQ(log.Enter(0).number, StepLog::kNoPlace);
+  log.Leave(places[9]);
+  EXPECT_EQ(log.Enter(3).number, places[9].number);
+}
+
+// A process that was killed, or stopped for a while.
+TEST(StepLogTest, ASilentParticipantHoldsNobodyUp) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  const StepLog::Place silent = log.Enter(0);
+  const StepLog::Place lively = log.Enter(0);
+  for (std::uint64_t n = 0; n < StepLog::kSteps; ++n) {
+    ASSERT_EQ(log.Append(n, StepOf(n)), Appended::kYes);
+  }
+  ASSERT_TRUE(log.Keep(lively, StepLog::kSteps));
+  ASSERT_EQ(log.Append(StepLog::kSteps, StepOf(1)), Appended::kFull);
+
+  std::this_thread::sleep_for(StepLog::kSilentMax + std::chrono::milliseconds(50));
+  ASSERT_TRUE(log.Keep(lively, StepLog::kSteps));
+  EXPECT_EQ(log.Append(StepLog::kSteps, StepOf(1)), Appended::kYes);
+
+  EXPECT_FALSE(log.Keep(silent, 1)) << "it hears of it when it goes on";
+  const StepLog::Place next = log.Enter(StepLog::kSteps + 1);
+  ASSERT_EQ(next.number, silent.number);
+  log.Done(silent, 7);  // too late for each of these
+  log.Leave(silent);
+  EXPECT_TRUE(log.Keep(next, StepLog::kSteps + 1));
+  EXPECT_EQ(log.Append(StepLog::kSteps + 1, StepOf(1)), Appended::kYes);
+  // One that lives is waited for, however slow it is.
+  EXPECT_EQ(log.Append(StepLog::kSteps * 2 + 1, StepOf(1)), Appended::kFull);
+}
+
+TEST(StepLogTest, PlacesOfSilentParticipantsAreGivenAgain) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  for (std::uint32_t i = 0; i < StepLog::kPlacesMax; ++i) (void)log.Enter(0);
+  EXPECT_EQ(log.Enter(0).number, StepLog::kNoPlace);
+
+  std::this_thread::sleep_for(StepLog::kSilentMax + std::chrono::milliseconds(50));
+
+  EXPECT_NE(log.Enter(0).number, StepLog::kNoPlace);
 }
 
 TEST(StepLogTest, AWaitEndsWithTheStepAndInTime) {
@@ -136,7 +178,7 @@ TEST(StepLogTest, AllSeeOneOrder) {
   const Shared shared;
   StepLog log = StepLog::Make(shared.span());
   std::vector<std::vector<LoggedStep>> seen(2);
-  std::vector<std::uint32_t> places = {log.Enter(0), log.Enter(0)};
+  std::vector<StepLog::Place> places = {log.Enter(0), log.Enter(0)};
   std::vector<std::thread> threads;
   for (std::size_t r = 0; r < seen.size(); ++r) {
     threads.emplace_back([&, r] {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -31,7 +32,7 @@ absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* d
   StepLog& steps = follower->log_->log();
   follower->next_ = steps.end();
   follower->place_ = steps.Enter(follower->next_);
-  if (follower->place_ == StepLog::kNoPlace) {
+  if (follower->place_.number == StepLog::kNoPlace) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                      "too many workers follow the steps of this group's first worker");
   }
@@ -66,6 +67,13 @@ std::size_t LogFollower::groups() const {
   return groups_.size();
 }
 
+std::vector<std::shared_ptr<FollowedGroup>> LogFollower::Groups() const {
+  const MutexLock lock(mutex_);
+  std::vector<std::shared_ptr<FollowedGroup>> groups;
+  for (const auto& [number, group] : groups_) groups.push_back(group);
+  return groups;
+}
+
 std::shared_ptr<FollowedGroup> LogFollower::Find(std::uint32_t number) const {
   const MutexLock lock(mutex_);
   const auto at = groups_.find(number);
@@ -76,6 +84,7 @@ void LogFollower::Run() {
   StepLog& steps = log_->log();
   while (!stopping_.load(std::memory_order_relaxed)) {
     Reap(kStepsAhead);
+    if (!Keep()) continue;
     // While steps run, their ends are looked at; a device takes some ten microseconds for one.
     const bool there =
         begun_.empty() ? steps.WaitFor(next_, spin_, kSleepMax) : steps.At(next_).has_value();
@@ -86,6 +95,25 @@ void LogFollower::Run() {
     steps.Done(place_, next_);
   }
   Reap(0);
+}
+
+bool LogFollower::Keep() {
+  const TimePoint now = std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
+  if (now - kept_ < StepLog::kKeepEvery) return true;
+  StepLog& steps = log_->log();
+  if (steps.Keep(place_, next_)) {
+    kept_ = now;
+    return true;
+  }
+  const absl::Status why =
+      MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                "the worker did not go on for seconds, and the steps of its groups went on without "
+                "it; they are formed again");
+  for (const auto& group : Groups()) Fail(group, why);
+  next_ = steps.end();
+  place_ = steps.Enter(next_);
+  if (place_.number == StepLog::kNoPlace) std::this_thread::sleep_for(kSleepMax);
+  return false;
 }
 
 void LogFollower::Make(const LoggedStep& step) {
@@ -111,7 +139,10 @@ void LogFollower::Reap(std::size_t keep) {
     DeviceEvent& event = *events_[begun_.front().event];
     if (!event.done()) {
       if (begun_.size() <= keep) return;
-      (void)event.Wait(kStepMax);
+      const auto until = std::chrono::steady_clock::now() + kStepMax;
+      while (!event.Wait(StepLog::kKeepEvery) && std::chrono::steady_clock::now() < until) {
+        (void)log_->log().Keep(place_, next_);
+      }
     }
     const Begun ended = std::move(begun_.front());
     begun_.pop_front();

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -70,16 +71,20 @@ class LogFollower {
 
   LogFollower(std::unique_ptr<SharedLog> log, Duration spin);
   void Run();
+  // Says that this worker lives. False: it was silent for too long, so that steps may be gone; all
+  // its groups have failed, and it goes on behind the last step.
+  bool Keep();
   void Make(const LoggedStep& step);
   absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group);
   // Takes away the steps that the device has ended, and waits until at most `keep` are left.
   void Reap(std::size_t keep);
   void Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why);
+  [[nodiscard]] std::vector<std::shared_ptr<FollowedGroup>> Groups() const;
   std::shared_ptr<FollowedGroup> Find(std::uint32_t number) const;
 
   const Duration spin_;
   const std::unique_ptr<SharedLog> log_;
-  std::uint32_t place_ = StepLog::kNoPlace;
+  StepLog::Place place_;
   std::unique_ptr<Stream> stream_;
   std::array<std::unique_ptr<DeviceEvent>, kStepsAhead> events_;
 
@@ -87,6 +92,7 @@ class LogFollower {
   std::map<std::uint32_t, std::shared_ptr<FollowedGroup>> groups_ SY_GUARDED_BY(mutex_);
 
   // Used by the thread only.
+  TimePoint kept_{};  // when it last said that it lives
   std::uint64_t next_ = 0;
   std::size_t next_event_ = 0;
   std::deque<Begun> begun_;

@@ -20,8 +20,7 @@ constexpr Duration kBackoffMax = std::chrono::seconds(2);
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
 
-// The idle thread looks at its group so often.
-constexpr Duration kIdleWait = std::chrono::milliseconds(5);
+constexpr Duration kIdleWait = std::chrono::milliseconds(5);  // how often it looks at its group
 
 TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
 
@@ -220,7 +219,8 @@ bool CollectiveRunner::LookForEnd(TimePoint now) {
   }
   former_epochs_.clear();
   if (pending_.has_value() || forming_ != nullptr) return true;
-  forming_on_ = served_;
+  // Else it is a newer plan, which may have been found to make no group.
+  if (forming_on_.plan.epoch < served_.plan.epoch) forming_on_ = served_;
   backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kBackoffMax);
   form_again_ = now + backoff_;
   return true;
@@ -246,7 +246,8 @@ absl::Status CollectiveRunner::CheckOpen() const {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
                      "the session's group has ended; another one is being formed");
   }
-  return Ended(last_error_);
+  // The plan of now makes no group: waiting is no use.
+  return absl::IsUnavailable(last_error_) ? Ended(last_error_) : last_error_;
 }
 
 absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
