@@ -172,8 +172,7 @@ SY_EXPORT sy_code sy_session_open(sy_client* client, const sy_session_options* o
 SY_EXPORT sy_code sy_session_close(sy_session* session);
 
 /* Starts a step, whose memory stays valid and unchanged until sy_wait returns. Sets *out to NULL on
- * error. With a device in the client, sy_wait reports ids out of range and NaN in strict sessions.
- */
+ * error. With a device in the client, sy_wait reports ids out of range, and NaN if strict. */
 SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out);
 /* Sets *done to 1 when sy_wait would return at once, else to 0. */
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);

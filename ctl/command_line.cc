@@ -30,7 +30,10 @@ ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
 // The first of `words` that is not an option, if it is not a verb either. CLI11's own error for it
 // only says that a subcommand is missing.
 std::string UnknownVerb(const std::vector<std::string>& words) {
-  for (const std::string& word : words) {
+  for (std::size_t i = 0; i < words.size(); ++i) {
+    const std::string& word = words[i];
+    // The value of an option that may stand before the verb is none.
+    if (word == "--target" || word == "-o" || word == "--output" || word == "--timeout") ++i;
     if (word.empty() || word[0] == '-') continue;
     const bool known = std::find(Verbs().begin(), Verbs().end(), word) != Verbs().end();
     return known ? "" : word;

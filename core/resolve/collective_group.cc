@@ -98,7 +98,8 @@ absl::Status CheckPlacement(const Plan& plan, const LayerPlacement& layer) {
     return absl::OkStatus();
   }
   return Unsupported(plan, absl::StrFormat("layer %d does not have %d experts on each worker, in "
-                                           "order and once each",
+                                           "order and once each, as it always has where the "
+                                           "coordinator runs with --placement contiguous",
                                            layer.layer.value, of_worker));
 }
 

@@ -202,6 +202,7 @@ INSTANTIATE_TEST_SUITE_P(
     AllRefusals, CommandLineRefusalTest,
     ::testing::Values(
         WrongWords{{}, "A subcommand is required"},
+        WrongWords{{"--target", "h:1", "-o", "json", "evnts"}, "unknown verb \"evnts\""},
         WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
         WrongWords{{"frobnicate"},
                    "one of apply, diff, rollback, delete, cordon, uncordon, drain, wait, get, top, "

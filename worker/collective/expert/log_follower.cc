@@ -112,7 +112,7 @@ bool LogFollower::Keep() {
   for (const auto& group : Groups()) Fail(group, why);
   next_ = steps.end();
   place_ = steps.Enter(next_);
-  if (place_.number == StepLog::kNoPlace) std::this_thread::sleep_for(kSleepMax);
+  if (place_.number == StepLog::kNoPlace) (void)steps.WaitFor(next_, Duration::zero(), kSleepMax);
   return false;
 }
 
