@@ -247,7 +247,8 @@ absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& vie
   if (found->serving != nullptr) {
     SY_RETURN_IF_ERROR(AddPlan(found->serving->plan, question, &out));
   }
-  SY_RETURN_IF_ERROR(AddTraces(view, *found, question, &out));
+  const DeploymentView served = AsServed(*found);
+  SY_RETURN_IF_ERROR(AddTraces(view, served, question, &out));
   // Without an answer from a plan or from workers, what would be decided is the answer.
   const bool answered = found->serving != nullptr && !question.edge;
   if (answered || out.configs_size() > 0 || out.traces_size() > 0) return out;
@@ -258,7 +259,7 @@ absl::StatusOr<v1::ExplainLayerResponse> ExplainLayer(const CoordinatorView& vie
     SY_ASSIGN_OR_RETURN(edge, EveryKind());
   }
   SY_ASSIGN_OR_RETURN(auto answers,
-                      HypotheticalDispatches(*found, question.layer, question.phase, edge));
+                      HypotheticalDispatches(served, question.layer, question.phase, edge));
   for (v1::HypotheticalDispatch& would : answers) *out.add_hypothetical() = std::move(would);
   return out;
 }

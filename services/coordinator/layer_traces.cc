@@ -47,6 +47,19 @@ ByKind WorkersOf(const CoordinatorView& view, const DeploymentView& deployment) 
 
 }  // namespace
 
+DeploymentView AsServed(const DeploymentView& deployment) {
+  DeploymentView served = deployment;
+  if (deployment.serving == nullptr || deployment.revisions == nullptr) return served;
+  const auto revision =
+      std::ranges::find(*deployment.revisions, deployment.served_revision, &Revision::number);
+  if (revision == deployment.revisions->end()) return served;
+  served.spec = revision->spec;
+  served.shape = revision->facts->shape;
+  served.layers = revision->facts->layers;
+  served.storage = revision->facts->storage;
+  return served;
+}
+
 absl::StatusOr<LayerStorage> StorageOfLayer(const DeploymentView& deployment, LayerId layer) {
   const auto at = std::lower_bound(deployment.layers.begin(), deployment.layers.end(), layer);
   if (at != deployment.layers.end() && *at == layer) {

@@ -1,8 +1,7 @@
 // Explains why rows of a layer travel as they do, or why they cannot.
 //
-// The decision is made again at the time of the query, from the deployment as it is applied now,
-// its checkpoint and the present workers. So a refused deployment, which has no plan, can be
-// explained. Pure; thread-safe.
+// The decision is made again at the time of the query, from the deployment, its checkpoint and the
+// present workers. So a refused deployment, which has no plan, can be explained. Pure; thread-safe.
 #pragma once
 
 #include <optional>
@@ -16,6 +15,10 @@
 #include "core/resolve/decision_trace.h"
 
 namespace switchyard {
+
+// The deployment with what questions about its plan are about: the revision that serves, where it
+// is known. What was applied since may be refused, or still be staged.
+DeploymentView AsServed(const DeploymentView& deployment);
 
 // How the checkpoint stores the layer. Errors: kNotFound (UNKNOWN_LAYER) when the deployment as
 // applied does not have it; a plan from before a change of its checkpoint or model may still have

@@ -244,6 +244,39 @@ TEST(AdminQueriesTest, ExplainsOneLayerWithItsReasons) {
   EXPECT_EQ(decode.configs(0).phase(), v1::PHASE_DECODE);
 }
 
+// What was applied since and is refused must not be the reason of what serves.
+TEST(AdminQueriesTest, ExplainsTheRevisionThatServes) {
+  CoordinatorView view = AView();
+  DeploymentView& a = view.deployments[0];
+  a.spec.phases = {{Phase::kDecode, {}}};
+  Revision serving{.number = 4, .spec = a.spec, .facts = nullptr};
+  auto facts = std::make_shared<ModelFacts>();
+  facts->shape = a.shape;
+  facts->layers = a.layers;
+  facts->storage = a.storage;
+  serving.facts = facts;
+  a.revisions = std::make_shared<Revisions::List>(Revisions::List{serving});
+  a.served_revision = 4;
+  a.spec.model = "refused";
+  a.spec.phases = {{Phase::kPrefill, {}}};
+  a.layers = {LayerId{1}};
+  a.storage.resize(1);
+  a.shape.hidden = 64;
+  v1::ExplainLayerRequest request;
+  request.set_deployment("a");
+  request.set_layer(3);
+  request.mutable_edge()->set_source("cpu");
+  request.mutable_edge()->set_worker("ascend_a3");
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto served, ExplainLayer(view, request));
+  ASSERT_GT(served.hypothetical_size(), 0);
+  for (const auto& would : served.hypothetical()) EXPECT_EQ(would.phase(), v1::PHASE_DECODE);
+
+  a.served_revision = 0;  // not known
+  EXPECT_THAT(ExplainLayer(view, request),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+}
+
 TEST(AdminQueriesTest, AnUnknownLayerOrPhaseIsRefused) {
   const CoordinatorView view = AView();
   v1::ExplainLayerRequest request;
