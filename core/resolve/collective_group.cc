@@ -87,20 +87,19 @@ absl::Status CheckShape(const Plan& plan, const CollectiveDemand& demand) {
 absl::Status CheckPlacement(const Plan& plan, const LayerPlacement& layer) {
   const auto workers = static_cast<std::int32_t>(plan.workers.size());
   const std::int32_t of_worker = plan.shape.experts / workers;
-  std::int32_t next = 0;  // sorted by (worker, slot)
+  std::vector<bool> used(static_cast<std::size_t>(plan.shape.experts), false);
+  std::size_t next = 0;  // sorted by (worker, slot)
   for (const PhysicalExpert& at : layer.experts) {
-    const bool in_order = at.expert.value == next && at.worker.value == next / of_worker &&
-                          at.slot.value == next % of_worker;
-    if (!in_order) break;
+    const auto place = static_cast<std::int32_t>(next);
+    const bool even = at.worker.value == place / of_worker && at.slot.value == place % of_worker;
+    if (!even || next >= used.size() || used[static_cast<std::size_t>(at.expert.value)]) break;
+    used[static_cast<std::size_t>(at.expert.value)] = true;
     ++next;
   }
-  if (next == plan.shape.experts && layer.experts.size() == static_cast<std::size_t>(next)) {
-    return absl::OkStatus();
-  }
-  return Unsupported(plan, absl::StrFormat("layer %d does not have %d experts on each worker, in "
-                                           "order and once each, as it always has where the "
-                                           "coordinator runs with --placement contiguous",
-                                           layer.layer.value, of_worker));
+  if (next == used.size() && layer.experts.size() == next) return absl::OkStatus();
+  return Unsupported(plan,
+                     absl::StrFormat("layer %d does not have %d experts on each worker, once each",
+                                     layer.layer.value, of_worker));
 }
 
 absl::StatusOr<WireFormat> WireOf(const Plan& plan, const CollectiveDemand& demand) {
@@ -133,6 +132,18 @@ absl::StatusOr<WireFormat> WireOf(const Plan& plan, const CollectiveDemand& dema
 }
 
 }  // namespace
+
+std::vector<std::int32_t> GroupPlaces(const Plan& plan, const LayerPlacement& layer) {
+  std::vector<std::int32_t> places(static_cast<std::size_t>(plan.shape.experts), -1);
+  bool in_order = true;
+  for (std::size_t place = 0; place < layer.experts.size(); ++place) {
+    const std::int32_t expert = layer.experts[place].expert.value;
+    places.at(static_cast<std::size_t>(expert)) = static_cast<std::int32_t>(place);
+    in_order &= expert == static_cast<std::int32_t>(place);
+  }
+  if (in_order) places.clear();
+  return places;
+}
 
 std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand) {
   const GroupLimits& limits = GroupLimitsOf(demand.source);

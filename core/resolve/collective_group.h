@@ -2,12 +2,13 @@
 // workers and sources all compute it from the same plan, so they cannot disagree.
 //
 // A group runs a layer on all its devices at once, by memory that they share: one kind of device
-// (R123), every layer's experts spread evenly and in order over the workers (R45), one format of
-// rows in all layers. A session that asks for more than a group does is refused, with the reason;
+// (R123), every layer's experts spread evenly over the workers (R45), one format of rows in all
+// layers. A session that asks for more than a group does is refused, with the reason;
 // p2p serves every plan. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
@@ -45,7 +46,7 @@ constexpr const GroupLimits& GroupLimitsOf(DeviceKind kind) {
 
 struct CollectiveGroup {
   MoeShape shape;
-  std::int32_t workers = 0;  // ranks with experts; worker w has those from w * experts / workers on
+  std::int32_t workers = 0;  // ranks with experts, each as many
   std::int32_t sources = 0;  // further ranks
   std::int32_t tokens_max = 0;
   WireFormat wire;
@@ -71,8 +72,12 @@ std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand);
 
 // Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45) and for
 // numbers of sources beyond kGroupSourcesMax, (TOO_MANY_TOKENS); kFailedPrecondition (UNSUPPORTED)
-// for devices of two kinds (R123), what is beyond their limits, placements that are not in order,
+// for devices of two kinds (R123), what is beyond their limits, placements that are not even,
 // and layers of two formats.
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan, const CollectiveDemand& demand);
+
+// Where the layer's experts are: place w * experts / workers + s is slot s of worker w. Empty:
+// expert e is at place e. REQUIRES: ResolveCollective of the plan has succeeded.
+std::vector<std::int32_t> GroupPlaces(const Plan& plan, const LayerPlacement& layer);
 
 }  // namespace switchyard

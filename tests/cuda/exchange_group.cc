@@ -195,6 +195,15 @@ void ExchangeGroup::SetTokens(int rank, const RankTokens& tokens, int cover) {
   member.step.cover = cover;
 }
 
+void ExchangeGroup::SetPlaces(const std::vector<std::int32_t>& places) {
+  for (int r = 0; r < ranks(); ++r) {
+    Select(r);
+    Member& member = *members_[At(r)];
+    member.places = DeviceBuffer<std::int32_t>(places);
+    member.step.places = member.places.get();
+  }
+}
+
 int ExchangeGroup::AddRouting(int rank, const RankTokens& tokens) {
   Select(rank);
   Member& member = *members_[At(rank)];

@@ -41,6 +41,8 @@ class ExchangeGroup {
 
   // Makes it the tokens of the rank's next steps.
   void SetTokens(int rank, const RankTokens& tokens, int cover);
+  // Where experts are, for all steps from now on: ExchangeStep::places.
+  void SetPlaces(const std::vector<std::int32_t>& places);
   // Adds ids and weights for as many tokens, for benchmarks; Route makes them the next steps'.
   int AddRouting(int rank, const RankTokens& tokens);
   void Route(int rank, int routing);
@@ -78,6 +80,7 @@ class ExchangeGroup {
     DeviceBuffer<ExchangeState> state;
     DeviceBuffer<std::uint16_t> x;
     DeviceBuffer<std::int32_t> ids;
+    DeviceBuffer<std::int32_t> places;
     DeviceBuffer<float> weights;
     DeviceBuffer<std::int32_t> counts;
     DeviceBuffer<std::int32_t> offsets;

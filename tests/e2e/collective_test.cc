@@ -15,6 +15,7 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "core/resolve/collective_group.h"
 #include "services/channels/grpc_channels.h"
 #include "tests/e2e/processes.h"
 #include "tests/reference/calc_diff.h"
@@ -231,6 +232,31 @@ TEST_F(CollectiveTest, APlanThatMakesNoGroupIsTheError) {
   EXPECT_THAT(last, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
   EXPECT_THAT(last.message(), HasSubstr("16 experts do not divide by 3 workers"));
   EXPECT_THAT(last.message(), HasSubstr("p2p"));
+}
+
+// The default placement moves few experts, so that they are not in order any more.
+TEST_F(CollectiveTest, ExpertsMayBeAnywhereOnceAWorkerIsGone) {
+  LocalDeploymentOptions options;
+  options.min_workers = 2;
+  Deploy(3, std::move(options));
+  deployment_->worker_process(0).Signal(SIGKILL);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(
+      const auto p2p, client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kP2p),
+                                            testing::kReadyTimeout));
+  ASSERT_TRUE(WaitForWorkers(*p2p, 2));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, p2p->Grant());
+  EXPECT_FALSE(GroupPlaces(grant.plan, *grant.plan.FindLayer(LayerId{kLayer})).empty());
+  SY_ASSERT_OK_AND_ASSIGN(const auto group, client->OpenWhenReady(Order(DispatchMode::kLowLatency,
+                                                                        BindingChoice::kCollective),
+                                                                  testing::kReadyTimeout));
+  for (const std::int32_t tokens : {1, 19, 256}) {
+    Batch direct(tokens, 41);
+    Batch batch(tokens, 41);
+    SY_ASSERT_OK(RunStep(*p2p, direct, kLayer));
+    SY_ASSERT_OK(RunStep(*group, batch, kLayer));
+    EXPECT_EQ(std::memcmp(batch.y.data(), direct.y.data(), batch.y.size() * sizeof(float)), 0);
+  }
 }
 
 TEST_F(CollectiveTest, WhatNoGroupDoesIsRefusedWithTheReason) {

@@ -155,6 +155,8 @@ class ExchangeRankRun {
   [[nodiscard]] Exchange& exchange() { return *exchange_; }
   [[nodiscard]] Stream* stream() { return stream_.get(); }
 
+  const std::int32_t* places = nullptr;  // ExchangeStep::places of the next steps
+
   // A step of these tokens, which stay valid until Finish.
   absl::Status Begin(const ExchangeTokens& tokens, std::int32_t cover) {
     const ExchangeStep step = StepOf(tokens, cover);
@@ -171,6 +173,7 @@ class ExchangeRankRun {
             .ids = tokens.ids.data(),
             .weights = tokens.weights.data(),
             .y = reinterpret_cast<Bf16*>(y_->data()),
+            .places = places,
             .experts = experts_.get()};
   }
   // False: it did not end in that time.

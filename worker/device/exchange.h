@@ -40,8 +40,8 @@ namespace switchyard {
 struct ExchangeSpec {
   MoeShape shape;
   std::int32_t ranks = 1;
-  // Ranks below it have experts: rank r those from r * shape.experts / expert_ranks on, as many.
-  // The others only send tokens.
+  // Ranks below it have experts, all as many: rank r those from r * shape.experts / expert_ranks
+  // on, unless a step says otherwise. The others only send tokens.
   std::int32_t expert_ranks = 1;
   std::int32_t tokens_max = 0;  // of a rank in a step
   WireFormat wire = kBf16Format;
@@ -70,6 +70,9 @@ struct ExchangeStep {
   const std::int32_t* ids = nullptr;  // [tokens, top_k]; outside of all experts: no expert
   const float* weights = nullptr;     // [tokens, top_k]
   void* y = nullptr;                  // [tokens, hidden], 16-byte aligned
+  // [experts]: where each expert of the layer is, its rank times experts_of_rank plus its slot
+  // there. Null: expert e is at e. Only a rank with tokens needs it.
+  const std::int32_t* places = nullptr;
   // kF32: the sums before they are rounded.
   OutputDtype y_dtype = OutputDtype::kBf16;
   // The layer's experts of this rank, slot s its s-th. Null on a rank that has none.

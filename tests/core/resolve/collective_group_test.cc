@@ -131,14 +131,29 @@ TEST(CollectiveGroupTest, R123AGroupIsOfOneKind) {
   Refusal(PlanOf(2), cpu, kNo, Reason::kUnsupported);
 }
 
+// As they are once workers have come and gone.
+TEST(CollectiveGroupTest, ExpertsNeedNotBeInOrder) {
+  Plan plan = PlanOf(2);
+  EXPECT_TRUE(GroupPlaces(plan, plan.layers[2]).empty());
+  std::swap(plan.layers[2].experts[0].expert, plan.layers[2].experts[11].expert);
+  std::swap(plan.layers[2].experts[3].expert, plan.layers[2].experts[4].expert);
+  SY_EXPECT_OK(ResolveCollective(plan, Demand()).status());
+  EXPECT_TRUE(GroupPlaces(plan, plan.layers[1]).empty());
+  EXPECT_THAT(GroupPlaces(plan, plan.layers[2]),
+              ::testing::ElementsAre(11, 1, 2, 4, 3, 5, 6, 7, 8, 9, 10, 0));
+}
+
 TEST(CollectiveGroupTest, PlacementsAndFormatsThatNoGroupHas) {
   constexpr auto kNo = absl::StatusCode::kFailedPrecondition;
   Plan replicated = PlanOf(2);
   replicated.layers[1].experts.push_back({ExpertId{0}, WorkerOrdinal{1}, SlotId{6}});
   EXPECT_THAT(Refusal(replicated, Demand(), kNo, Reason::kUnsupported), HasSubstr("layer 4"));
   Plan shuffled = PlanOf(2);
-  std::swap(shuffled.layers[2].experts[0].expert, shuffled.layers[2].experts[11].expert);
+  shuffled.layers[2].experts[5].worker = WorkerOrdinal{1};
   EXPECT_THAT(Refusal(shuffled, Demand(), kNo, Reason::kUnsupported), HasSubstr("layer 9"));
+  Plan twice = PlanOf(2);
+  twice.layers[2].experts[5].expert = ExpertId{4};
+  EXPECT_THAT(Refusal(twice, Demand(), kNo, Reason::kUnsupported), HasSubstr("layer 9"));
   Plan formats = PlanOf(2);
   formats.configs[2].wire_dtype = DispatchDtype::kBf16;
   EXPECT_THAT(Refusal(formats, Demand(), kNo, Reason::kUnsupported),

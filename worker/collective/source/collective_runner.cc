@@ -2,10 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -38,23 +36,6 @@ bool SameWorkers(const Plan& a, const Plan& b) {
                     [](const PlanWorker& one, const PlanWorker& other) {
                       return one.incarnation == other.incarnation;
                     });
-}
-
-// Another attempt may succeed, whatever the reason of the end was.
-absl::Status Ended(const absl::Status& why) {
-  const std::map<std::string, std::string> metadata = MetadataOf(why);
-  return MakeError(absl::StatusCode::kUnavailable, ReasonOf(why),
-                   absl::StrCat("the session's group has ended, and another one is being formed: ",
-                                why.message()),
-                   {metadata.begin(), metadata.end()});
-}
-
-// The first step of the group that is no result, as Exchange::Fault says.
-std::uint64_t StepOfFault(const absl::Status& fault) {
-  const std::map<std::string, std::string> metadata = MetadataOf(fault);
-  const auto at = metadata.find("step");
-  std::uint64_t step = 0;
-  return at != metadata.end() && absl::SimpleAtoi(at->second, &step) ? step : 0;
 }
 
 }  // namespace
@@ -138,25 +119,28 @@ bool CollectiveRunner::FollowForming(TimePoint now) {
   if (forming_ == nullptr || forming_->state() == SourceGroup::State::kForming) return false;
   const std::shared_ptr<SourceGroup> formed = std::move(forming_);
   forming_ = nullptr;
-  if (formed->state() == SourceGroup::State::kEnded) {
-    last_error_ = formed->why();
+  last_error_ = formed->state() == SourceGroup::State::kEnded ? formed->why() : TakeOver(formed);
+  if (!last_error_.ok()) {
     // Every other code says that this group can never be.
     if (!was_ready_ && !absl::IsUnavailable(last_error_)) fatal_ = last_error_;
     backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kBackoffMax);
     form_again_ = now + backoff_;
     return true;
   }
-  {
-    const MutexLock lock(mutex_);
-    LetGo();
-    current_ = {.group = formed, .next = formed->first_step(), .steps = 0};
-  }
-  served_ = forming_on_;
   former_epochs_.clear();
   was_ready_ = true;
   backoff_ = {};
-  last_error_ = absl::OkStatus();
   return true;
+}
+
+absl::Status CollectiveRunner::TakeOver(const std::shared_ptr<SourceGroup>& formed) {
+  const MutexLock lock(mutex_);
+  SY_ASSIGN_OR_RETURN(
+      places_, StepPlaces::Make(options_.device.get(), options_.stream.get(), forming_on_.plan));
+  LetGo();
+  current_ = {.group = formed, .next = formed->first_step(), .steps = 0};
+  served_ = forming_on_;
+  return absl::OkStatus();
 }
 
 bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
@@ -193,6 +177,14 @@ bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
     return true;
   }
   if (!*bound) return worked;
+  const MutexLock lock(mutex_);
+  auto places = StepPlaces::Make(options_.device.get(), options_.stream.get(), pending_->plan);
+  if (!places.ok()) {
+    last_error_ = places.status();
+    pending_.reset();
+    return true;
+  }
+  places_ = *std::move(places);
   former_epochs_.push_back(served_.plan.epoch);
   served_ = *std::exchange(pending_, std::nullopt);
   return true;
@@ -247,7 +239,7 @@ absl::Status CollectiveRunner::CheckOpen() const {
                      "the session's group has ended; another one is being formed");
   }
   // The plan of now makes no group: waiting is no use.
-  return absl::IsUnavailable(last_error_) ? Ended(last_error_) : last_error_;
+  return absl::IsUnavailable(last_error_) ? GroupEnded(last_error_) : last_error_;
 }
 
 absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
@@ -342,6 +334,7 @@ absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepReques
     part.x = request->x;
     part.ids = request->ids;
     part.weights = request->weights;
+    part.places = places_ == nullptr ? nullptr : places_->Of(step.layer);
     part.y = request->y;
     part.y_dtype = options_.grant.request.y_dtype;
   }
@@ -369,6 +362,7 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   SY_ASSIGN_OR_RETURN(const LoggedStep step, Claim(request.layer, request.tokens));
   SY_RETURN_IF_ERROR(MakeStep(step, &part));
   slot.group = current_.group;
+  slot.places = places_;
   slot.epoch = served_.plan.epoch;
   slot.step = current_.steps - 1;
   SY_RETURN_IF_ERROR(options_.stream->Record(slot.event.get()));
@@ -421,7 +415,7 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
     return absl::OkStatus();
   }
   // A worker that has ended the group knows more than the device, which only missed some rank.
-  return group->state() == SourceGroup::State::kEnded ? Ended(group->why()) : fault;
+  return group->state() == SourceGroup::State::kEnded ? GroupEnded(group->why()) : fault;
 }
 
 void CollectiveRunner::Close(TimePoint /*now*/) {

@@ -33,6 +33,7 @@
 #include "core/resolve/collective_group.h"
 #include "core/session_messages.h"
 #include "worker/collective/source/source_group.h"
+#include "worker/collective/source/step_places.h"
 #include "worker/collective/source/step_tensors.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/session_channel.h"
@@ -81,6 +82,7 @@ class CollectiveRunner final : public StepRunner {
     bool used = false;
     std::uint32_t generation = 0;
     std::shared_ptr<SourceGroup> group;
+    std::shared_ptr<const StepPlaces> places;
     Epoch epoch;
     std::uint64_t step = 0;  // of the group's, from 0
     std::unique_ptr<DeviceEvent> event;
@@ -107,6 +109,7 @@ class CollectiveRunner final : public StepRunner {
   absl::Status MakeStep(const LoggedStep& step, const StepRequest* request) SY_REQUIRES(mutex_);
   void Form(const PlanUpdate& on);
   bool FollowForming(TimePoint now);
+  absl::Status TakeOver(const std::shared_ptr<SourceGroup>& formed);
   bool FollowPlan(TimePoint now);
   bool LookForEnd(TimePoint now);
   // Keeps the current group until its steps have ended.
@@ -116,9 +119,10 @@ class CollectiveRunner final : public StepRunner {
 
   const CollectiveRunnerOptions options_;
   bool closed_ = false;
-  PlanUpdate served_;                  // what steps name
-  std::optional<PlanUpdate> pending_;  // newer
-  bool binding_ = false;               // pending_ is being bound
+  PlanUpdate served_;                         // what steps name
+  std::shared_ptr<const StepPlaces> places_;  // of it; null: in order
+  std::optional<PlanUpdate> pending_;         // newer
+  bool binding_ = false;                      // pending_ is being bound
   std::shared_ptr<SourceGroup> forming_;
   PlanUpdate forming_on_;
   std::optional<TimePoint> form_again_;

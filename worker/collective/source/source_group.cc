@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
@@ -212,6 +213,21 @@ absl::StatusOr<bool> SourceGroup::IsBound(Epoch epoch) const {
 
 void SourceGroup::Release(Epoch epoch) {
   for (const auto& worker : workers_) worker->stream->Release({epoch});
+}
+
+absl::Status GroupEnded(const absl::Status& why) {
+  const std::map<std::string, std::string> metadata = MetadataOf(why);
+  return MakeError(absl::StatusCode::kUnavailable, ReasonOf(why),
+                   absl::StrCat("the session's group has ended, and another one is being formed: ",
+                                why.message()),
+                   {metadata.begin(), metadata.end()});
+}
+
+std::uint64_t StepOfFault(const absl::Status& fault) {
+  const std::map<std::string, std::string> metadata = MetadataOf(fault);
+  const auto at = metadata.find("step");
+  std::uint64_t step = 0;
+  return at != metadata.end() && absl::SimpleAtoi(at->second, &step) ? step : 0;
 }
 
 }  // namespace switchyard

@@ -93,4 +93,9 @@ class SourceGroup {
   std::thread thread_;
 };
 
+// The error of steps whose group has ended for `why`. Another attempt may succeed, whatever it was.
+absl::Status GroupEnded(const absl::Status& why);
+// The first step of the group that is no result, as Exchange::Fault says.
+std::uint64_t StepOfFault(const absl::Status& fault);
+
 }  // namespace switchyard

@@ -51,9 +51,15 @@ absl::StatusOr<std::unique_ptr<ExchangeRows>> ExchangeRows::Create(Parts parts) 
   return rows;
 }
 
-std::int32_t ExchangeRows::RankOf(std::int32_t expert) const {
+std::int32_t ExchangeRows::PlaceOf(const ExchangeStep& step, std::int32_t expert) const {
   if (expert < 0 || expert >= spec().shape.experts) return -1;
-  return expert / spec().experts_of_rank();
+  return step.places == nullptr ? expert : step.places[expert];
+}
+
+// Also of what another process has written.
+std::int32_t ExchangeRows::RankOf(std::int32_t place) const {
+  if (place < 0 || place >= spec().shape.experts) return -1;
+  return place / spec().experts_of_rank();
 }
 
 std::uint64_t ExchangeRows::Send(std::span<const ExchangeHeap> heaps, std::uint64_t number,
@@ -63,7 +69,7 @@ std::uint64_t ExchangeRows::Send(std::span<const ExchangeHeap> heaps, std::uint6
     const std::size_t at = static_cast<std::size_t>(token) * top_k_;
     std::uint64_t ranks = 0;
     for (std::size_t k = 0; k < top_k_; ++k) {
-      const std::int32_t rank = RankOf(step.ids[at + k]);
+      const std::int32_t rank = RankOf(PlaceOf(step, step.ids[at + k]));
       if (rank >= 0) ranks |= BitOf(rank);
     }
     // A rank that gets no row has to know that, too.
@@ -71,7 +77,7 @@ std::uint64_t ExchangeRows::Send(std::span<const ExchangeHeap> heaps, std::uint6
       ExchangeChoice* const choices =
           heaps[static_cast<std::size_t>(rank)].choices(number, parts_.rank, token);
       for (std::size_t k = 0; k < top_k_; ++k) {
-        choices[k] = {.expert = step.ids[at + k], .weight = step.weights[at + k]};
+        choices[k] = {.expert = PlaceOf(step, step.ids[at + k]), .weight = step.weights[at + k]};
       }
     }
     if (ranks != 0) {
@@ -177,7 +183,7 @@ void ExchangeRows::Combine(std::span<const ExchangeHeap> heaps, std::uint64_t nu
     terms_.clear();
     factors_.clear();
     for (std::size_t k = 0; k < top_k_; ++k) {
-      const std::int32_t rank = RankOf(step.ids[at + k]);
+      const std::int32_t rank = RankOf(PlaceOf(step, step.ids[at + k]));
       if (rank < 0) continue;
       ranks |= BitOf(rank);
       if (spec().unit == CombineUnit::kPerWorker) continue;

@@ -65,7 +65,9 @@ class ExchangeRows {
 
   explicit ExchangeRows(Parts parts);
   // The rank that has the expert; -1: no expert.
-  [[nodiscard]] std::int32_t RankOf(std::int32_t expert) const;
+  // Where an expert of the step is; -1: it is none.
+  [[nodiscard]] std::int32_t PlaceOf(const ExchangeStep& step, std::int32_t expert) const;
+  [[nodiscard]] std::int32_t RankOf(std::int32_t place) const;
   void SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t number, std::int32_t token,
                std::uint64_t ranks, const Bf16* x);
   // Adds this rank's share of a token's choices to the pass.

@@ -237,6 +237,33 @@ TEST(HostExchangeLayerTest, ANanStaysInItsToken) {
   }
 }
 
+// Experts that are not in order on their ranks: the bits of ids that are places.
+TEST(HostExchangeLayerTest, ExpertsMayBeAnywhere) {
+  for (const CombineUnit unit : {CombineUnit::kPerExpert, CombineUnit::kPerWorker}) {
+    ExchangeSpec spec = SpecOf(4, 2);
+    spec.unit = unit;
+    SeededRng rng(31);
+    auto tokens = TokensOfAll(spec, {6, 0, 5, 3}, rng);
+    std::vector<std::int32_t> places;
+    for (std::int32_t e = 0; e < spec.shape.experts; ++e) {
+      places.push_back((e * 5 + 3) % spec.shape.experts);
+    }
+    Group group(spec);
+    auto by_place = tokens;
+    for (auto& of : by_place) {
+      for (auto& id : of.ids) {
+        if (id >= 0 && id < spec.shape.experts) id = places[static_cast<std::size_t>(id)];
+      }
+    }
+
+    const auto expected = group.Step(by_place);
+    for (std::size_t r = 0; r < group.size(); ++r) group.rank(r).places = places.data();
+    const auto answers = group.Step(tokens);
+
+    EXPECT_EQ(answers, expected);
+  }
+}
+
 // R52
 TEST(ExchangeSpecTest, ExpectedRowsPerExpertHasItsGoldenValues) {
   const auto expected = [](std::int32_t cover, std::int32_t ranks, std::int32_t expert_ranks) {

@@ -117,6 +117,7 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
                                       .x = reinterpret_cast<const std::uint16_t*>(step.x),
                                       .ids = step.ids,
                                       .weights = step.weights,
+                                      .places = step.places,
                                       .rows = member_->rows()};
   CudaFault& fault = shared_->fault;
   SY_RETURN_IF_ERROR(fault.Check(DispatchLowLatency(member_->rank(), of_kernels, false, stream),

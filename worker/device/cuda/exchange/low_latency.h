@@ -107,6 +107,8 @@ struct ExchangeStep {
   const std::uint16_t* x = nullptr;   // BF16 [tokens][hidden], 16-byte aligned
   const std::int32_t* ids = nullptr;  // [tokens][top_k]; outside of all experts: no expert
   const float* weights = nullptr;     // [tokens][top_k]
+  // [experts]: the rank of each times experts_of_rank plus its slot there. Null: expert e is at e.
+  const std::int32_t* places = nullptr;
   ExchangeRows rows;
 };
 cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& step, bool dependent,

@@ -147,8 +147,9 @@ class Combiner {
   __device__ __forceinline__ std::uint32_t TermsOf(const Wanted& wanted) const {
     const auto lane = static_cast<int>(threadIdx.x % 32);
     std::uint32_t term = 0;
-    if (wanted.id >= 0 && wanted.id < ExpertsOf(group_.shape)) {
-      const int rank = wanted.id / group_.shape.experts_of_rank;
+    const int place = PlaceOf(group_.shape, args_.step, wanted.id);
+    if (place >= 0) {
+      const int rank = place / group_.shape.experts_of_rank;
       if ((wanted.lost >> rank & 1U) == 0) term = 1U << (kPerWorker ? rank : lane);
     }
     return __reduce_or_sync(kAllLanes, term);
@@ -200,7 +201,8 @@ class Combiner {
   }
   [[nodiscard]] __device__ __forceinline__ int RankOf(int term, int token) const {
     if (kPerWorker) return term;
-    return args_.step.ids[token * group_.shape.top_k + term] / group_.shape.experts_of_rank;
+    const std::int32_t id = args_.step.ids[token * group_.shape.top_k + term];
+    return PlaceOf(group_.shape, args_.step, id) / group_.shape.experts_of_rank;
   }
   [[nodiscard]] __device__ __forceinline__ float WeightOf(int term, int token) const {
     return kPerWorker ? 1.0F : args_.step.weights[token * group_.shape.top_k + term];

@@ -217,9 +217,8 @@ class RowWarp {
   // The ranks that have an expert of the token and are there.
   __device__ __forceinline__ std::uint32_t RanksOf(const Wanted& wanted) const {
     std::uint32_t rank = 0;
-    if (wanted.id >= 0 && wanted.id < ExpertsOf(group_.shape)) {
-      rank = 1U << (wanted.id / group_.shape.experts_of_rank);
-    }
+    const int place = PlaceOf(group_.shape, step_, wanted.id);
+    if (place >= 0) rank = 1U << (place / group_.shape.experts_of_rank);
     return __reduce_or_sync(kAllLanes, rank) & ~wanted.lost;
   }
 

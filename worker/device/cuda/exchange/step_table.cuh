@@ -39,6 +39,13 @@ __device__ __forceinline__ Wanted AskFor(const ExchangeRank& group, const Exchan
   return wanted;
 }
 
+// Where an expert is, as steps are sent; -1: it is none.
+__device__ __forceinline__ int PlaceOf(const ExchangeShape& shape, const ExchangeStep& step,
+                                       std::int32_t id) {
+  if (id < 0 || id >= ExpertsOf(shape)) return -1;
+  return step.places == nullptr ? id : step.places[id];
+}
+
 // A choice of a table, as an expert of this rank; -1: of another, or none.
 __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint32_t id) {
   const int local = static_cast<int>(id) - group.rank * group.shape.experts_of_rank;
@@ -68,7 +75,7 @@ __device__ __forceinline__ uint4 PacketOf(const ExchangeShape& shape, const Exch
 #pragma unroll
   for (int i = 0; i < 2; ++i) {
     if (choice + i >= shape.top_k) continue;
-    ids[i] = step.ids[at + i];
+    ids[i] = PlaceOf(shape, step, step.ids[at + i]);
     weights[i] = step.weights[at + i];
   }
   return make_uint4(IdBits(shape, ids[0]) | IdBits(shape, ids[1]) << 16,

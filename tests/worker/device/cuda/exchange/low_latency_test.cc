@@ -4,7 +4,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <numeric>
+#include <random>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 
@@ -87,6 +91,36 @@ TEST_P(LowLatencyTest, GivesEachTokenTheSumOfItsExperts) {
     RunStep(group);
 
     ExpectAnswers(group, tokens, "step " + std::to_string(step));
+    if (HasFatalFailure()) return;
+  }
+}
+
+// Experts that are not in order on their ranks: what comes of it is what comes of ids that are
+// places.
+TEST_P(LowLatencyTest, ExpertsMayBeAnywhere) {
+  REQUIRE_DEVICE();
+  const ExchangeShape& shape = GetParam().shape;
+  std::mt19937_64 random(19);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  std::vector<std::int32_t> places(static_cast<std::size_t>(ExpertsOf(shape)));
+  std::iota(places.begin(), places.end(), 0);
+  std::shuffle(places.begin(), places.end(), random);
+  group.SetPlaces(places);
+  for (int step = 0; step < 4; ++step) {
+    std::vector<RankTokens> by_place;
+    for (int r = 0; r < shape.ranks; ++r) {
+      RankTokens tokens = RandomTokens(shape, shape.tokens_max, 0.2, random);
+      group.SetTokens(r, tokens, shape.tokens_max);
+      group.PoisonOut(r);
+      for (std::int32_t& id : tokens.ids) {
+        if (id >= 0) id = places[static_cast<std::size_t>(id)];
+      }
+      by_place.push_back(std::move(tokens));
+    }
+
+    RunStep(group);
+
+    ExpectAnswers(group, by_place, "step " + std::to_string(step));
     if (HasFatalFailure()) return;
   }
 }
