@@ -41,6 +41,23 @@ std::string UnknownVerb(const std::vector<std::string>& words) {
   return "";
 }
 
+// "get worker/w0" as "get worker w0", which the other verbs do for themselves.
+std::vector<std::string> WithoutSlash(std::vector<std::string> words) {
+  const auto verb = std::find_if(words.begin(), words.end(), [](const std::string& word) {
+    return word == "get" || word == "describe";
+  });
+  if (verb == words.end() || verb + 1 == words.end()) return words;
+  const std::string object = *(verb + 1);
+  const std::size_t slash = object.find('/');
+  const bool is_kind = std::any_of(std::begin(kKinds), std::end(kKinds), [&](const KindWord& kind) {
+    return object.compare(0, slash, kind.one) == 0 || object.compare(0, slash, kind.many) == 0;
+  });
+  if (slash == std::string::npos || !is_kind) return words;
+  *(verb + 1) = object.substr(0, slash);
+  words.insert(verb + 2, object.substr(slash + 1));
+  return words;
+}
+
 // Splits "worker w0", "worker/w0" and, where only one of `kinds` is possible, "w0". Returns what is
 // wrong; empty: nothing is.
 std::string ReadObject(std::vector<std::string> words, const std::vector<Kind>& kinds,
@@ -166,7 +183,8 @@ ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
 
 }  // namespace
 
-ParsedCommandLine ParseCommandLine(const std::vector<std::string>& words) {
+ParsedCommandLine ParseCommandLine(const std::vector<std::string>& given) {
+  const std::vector<std::string> words = WithoutSlash(given);
   RawCommandLine raw;
   CLI::App app("Operates a Switchyard coordinator.", "syctl");
   app.require_subcommand(1);

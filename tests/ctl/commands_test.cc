@@ -69,6 +69,7 @@ TEST_F(CommandsTest, GetPrintsOneOfAKind) {
   EXPECT_THAT(Run({"get", "worker", "w1"}),
               ::testing::AllOf(HasSubstr("w1"), Not(HasSubstr("w0"))));
   EXPECT_THAT(Run({"get", "deployment", "local"}), HasSubstr("local"));
+  EXPECT_EQ(Run({"get", "deployments/local"}), Run({"get", "deployment", "local"}));
   EXPECT_THAT(Run({"get", "models", "toy"}), HasSubstr("toy"));
   EXPECT_THAT(Run({"get", "plan", "local"}), StartsWith("deployment local"));
   SY_EXPECT_OK(status_);
@@ -178,6 +179,7 @@ TEST_F(CommandsTest, DescribePrintsOneThing) {
   EXPECT_THAT(Run({"describe", "worker", "w1"}), HasSubstr("local       4       0 2-3\n"));
   EXPECT_THAT(Run({"describe", "layer", "4"}), StartsWith("layer 4, epoch 3"));
   EXPECT_EQ(RunJson({"describe", "worker", "w1"})["id"], "w1");
+  EXPECT_EQ(RunJson({"describe", "worker/w1"})["id"], "w1");
   SY_EXPECT_OK(status_);
 }
 
