@@ -52,6 +52,10 @@ OpenSessionRequest OrderOfSource(std::int32_t source, std::int32_t sources) {
 
 class CollectiveTest : public testing::Processes {
  protected:
+  static absl::StatusOr<std::unique_ptr<MoeSession>> OpenGroup(Client& client) {
+    return client.OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
+                                testing::kReadyTimeout);
+  }
   // Until it is a result, at most so long; the first error that was none of those.
   static absl::Status StepsAgain(MoeSession& session, Batch& batch, Duration within) {
     const auto until = std::chrono::steady_clock::now() + within;
@@ -163,10 +167,7 @@ TEST_F(CollectiveTest, SourcesThatStepTogetherOrAloneGetTheirSums) {
 TEST_F(CollectiveTest, AWorkerThatIsKilledIsAnErrorAndTheRestServesOn) {
   Deploy(2);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
-  SY_ASSERT_OK_AND_ASSIGN(
-      const auto session,
-      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
-                            testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenGroup(*client));
   Batch batch(7, 41);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
   const std::vector<float> first = batch.y;
@@ -183,10 +184,7 @@ TEST_F(CollectiveTest, AWorkerThatIsKilledIsAnErrorAndTheRestServesOn) {
 TEST_F(CollectiveTest, AWorkerThatWasKilledAndCameBackLeavesNothingInTheWay) {
   Deploy(2);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
-  SY_ASSERT_OK_AND_ASSIGN(
-      const auto session,
-      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
-                            testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenGroup(*client));
   Batch batch(1, 41);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
   deployment_->worker_process(1).Signal(SIGKILL);
@@ -288,10 +286,7 @@ TEST_F(CollectiveTest, WhatNoGroupDoesIsRefusedWithTheReason) {
 TEST_F(CollectiveTest, IdsThatAreWrongAreNamed) {
   Deploy(2);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
-  SY_ASSERT_OK_AND_ASSIGN(
-      const auto session,
-      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
-                            testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenGroup(*client));
   Batch batch(7, 41);
   const std::int32_t right = std::exchange(batch.ids[5], testing::kExperts);
   EXPECT_THAT(RunStep(*session, batch, kLayer),
@@ -308,10 +303,7 @@ TEST_F(CollectiveTest, IdsThatAreWrongAreNamed) {
 TEST_F(CollectiveTest, AStepHasNoDeadlineOfItsOwn) {
   Deploy(1);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
-  SY_ASSERT_OK_AND_ASSIGN(
-      const auto session,
-      client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kCollective),
-                            testing::kReadyTimeout));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenGroup(*client));
   Batch batch(7, 41);
   StepRequest request = batch.Request(kLayer);
   request.deadline = std::chrono::milliseconds(7);

@@ -265,7 +265,7 @@ struct Covered {
 #pragma unroll
     for (int i = 0; i < kExchangeBuffers; ++i) of[i] = LoadRelaxed(&state.covered[i]);
   }
-  // Of the step before `number`.
+  // Returns that of the step before `number`.
   __device__ __forceinline__ std::uint32_t Before(std::uint32_t number) const {
     const std::uint32_t before = (number + kExchangeBuffers - 1) % kExchangeBuffers;
     std::uint32_t found = of[0];
