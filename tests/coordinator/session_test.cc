@@ -70,7 +70,8 @@ TEST_F(SessionTest, LogsTheSessionWithoutItsSecrets) {
   EXPECT_THAT(all, ::testing::HasSubstr(ToHex(grant.session)));
   EXPECT_EQ(all.find(absl::StrCat(grant.cookie.value)), std::string::npos);
   EXPECT_EQ(all.find(absl::StrCat(absl::Hex(grant.cookie.value))), std::string::npos);
-  for (const GrantKey& key : cluster.worker("w0").Got<Prepare>().back().grant_keys) {
+  const Prepare prepare = cluster.worker("w0").Got<Prepare>().back();
+  for (const GrantKey& key : prepare.grant_keys) {
     EXPECT_EQ(all.find(absl::BytesToHexString(absl::string_view(
                   reinterpret_cast<const char*>(key.bytes.data()), key.bytes.size()))),
               std::string::npos);

@@ -237,11 +237,13 @@ TEST_F(CollectiveTest, ExpertsMayBeAnywhereOnceAWorkerIsGone) {
   LocalDeploymentOptions options;
   options.min_workers = 2;
   Deploy(3, std::move(options));
-  deployment_->worker_process(0).Signal(SIGKILL);
   SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
   SY_ASSERT_OK_AND_ASSIGN(
       const auto p2p, client->OpenWhenReady(Order(DispatchMode::kLowLatency, BindingChoice::kP2p),
                                             testing::kReadyTimeout));
+  // The experts have to be on three workers first: two that start together share them in order.
+  ASSERT_TRUE(WaitForWorkers(*p2p, 3));
+  deployment_->worker_process(0).Signal(SIGKILL);
   ASSERT_TRUE(WaitForWorkers(*p2p, 2));
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, p2p->Grant());
   EXPECT_FALSE(GroupPlaces(grant.plan, *grant.plan.FindLayer(LayerId{kLayer})).empty());
