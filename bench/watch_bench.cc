@@ -22,8 +22,8 @@
 #include <benchmark/benchmark.h>
 
 #include "bench/measure.h"
+#include "coordinator/checkpoints/model_loader.h"
 #include "coordinator/driver.h"
-#include "coordinator/model_loader.h"
 #include "coordinator/store/registry.h"
 #include "core/base/log.h"
 #include "core/rng.h"
@@ -172,6 +172,7 @@ void Plan(benchmark::State& state) {
   options.coordinator.max_sessions = watchers;
   Driver::Parts parts;
   parts.store = OrExit(OpenStateStore("memory"));
+  parts.check_model = CheckModelFacts;
   parts.load_model = LoadModelFacts;
   parts.clock = &clock;
   parts.rng = &rng;

@@ -45,6 +45,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
     deployments_.try_emplace(name, context_, std::move(one), now);
   }
   deletions_.Resume(stored.deleted_high_water, now);
+  applies_.Resume(stored.applies, now);
 }
 
 std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now, WallTime wall_time) {
@@ -206,19 +207,27 @@ void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
 
 void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Handled before.
 
-void Coordinator::On(const ApplyRequested& event) { applies_.On(event); }
+void Coordinator::On(const ApplyRequested& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const RollbackRequested& event) { applies_.On(event, now_); }
+
+void Coordinator::On(const ModelChecked& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const ModelProgress& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const ModelLoaded& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const DeleteRequested& event) {
+  const bool canceled = applies_.Cancel(event.deployment);
   if (applies_.IsRunning(event.deployment)) {
     out_.Add(AnswerDeployment{event.id, DeploymentBusy(event.deployment, "being applied")});
   } else if (DeploymentController* controller = Find(event.deployment)) {
     deletions_.Request(event, *controller, now_);
+  } else if (canceled) {
+    DeploymentView gone;
+    gone.spec.name = event.deployment;
+    gone.state = DeploymentState::kDeleting;
+    out_.Add(AnswerDeployment{event.id, std::move(gone)});
   } else {
     out_.Add(AnswerDeployment{event.id, NoDeployment(event.deployment)});
   }
@@ -330,11 +339,13 @@ void Coordinator::On(const Tick& /*event*/) {
   members_.RepeatDials(now_);
   RetireUnclaimed();
   sessions_.Expire(now_);
+  applies_.OnTick(now_);
 }
 
 DeploymentView Coordinator::ViewOf(const DeploymentController& controller, TimePoint now) const {
   DeploymentView view = controller.View(now);
   view.sessions = sessions_.CountOf(view.spec.name);
+  deletions_.AddTo(&view, now);
   return view;
 }
 

@@ -18,6 +18,7 @@
 #include "coordinator/deletions.h"
 #include "coordinator/deployment_controller.h"
 #include "coordinator/duties.h"
+#include "coordinator/effects.h"
 #include "coordinator/events.h"
 #include "coordinator/membership.h"
 #include "coordinator/outbox.h"
@@ -65,6 +66,7 @@ class Coordinator {
   void On(const DeleteRequested& event);
   void On(const DutyRequested& event);
   void On(const ModelProgress& event);
+  void On(const ModelChecked& event);
   void On(const ModelLoaded& event);
   void On(const StoreWritten& event);
   void On(const SessionRequested& event);

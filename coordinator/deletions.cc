@@ -4,8 +4,10 @@
 #include <chrono>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/amount_text.h"
 #include "core/base/error.h"
 
 namespace switchyard {
@@ -97,7 +99,7 @@ void Deletions::OnMarked(const std::string& name, const absl::Status& status, Ti
   // Asked for meanwhile.
   if (deletion.at_once && !deletion.marks_at_once) return WriteMark(deployment, &deletion);
   out_->OfDeployment(name, "Deleting")
-      .Info("is being deleted; %d sessions are open", sessions_->CountOf(name));
+      .Info("is being deleted; open: %s", CountText(sessions_->CountOf(name), "session"));
   for (const RequestId id : std::exchange(deletion.requests, {})) Answer(id, name, now);
 }
 
@@ -131,9 +133,26 @@ bool Deletions::Advance(TimePoint now) {
   return gone;
 }
 
+void Deletions::AddTo(DeploymentView* view, TimePoint now) const {
+  const auto it = deletions_.find(view->spec.name);
+  if (it == deletions_.end() || view->state != DeploymentState::kDeleting) return;
+  const Deletion& deletion = it->second;
+  if (deletion.removed) return;  // The view says for whom it waits.
+  if (view->sessions > 0 && !deletion.at_once) {
+    absl::StrAppend(&view->activity, "; waiting for ", CountText(view->sessions, "session"),
+                    " to close, which --now would end");
+  } else if (Drains(view->spec.name, deletion, now)) {
+    absl::StrAppend(&view->activity,
+                    "; waiting for sources of sessions from before the coordinator's restart");
+  } else {
+    absl::StrAppend(&view->activity, "; being removed from the store");
+  }
+}
+
 void Deletions::Answer(RequestId id, const std::string& name, TimePoint now) {
   DeploymentView view = deployments_->at(name).View(now);
   view.sessions = sessions_->CountOf(name);
+  AddTo(&view, now);
   out_->Add(AnswerDeployment{id, std::move(view)});
 }
 

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 
 #include "coordinator/deployment_controller.h"
+#include "coordinator/effects.h"
 #include "coordinator/events.h"
 #include "coordinator/outbox.h"
 #include "coordinator/placement/memory_ledger.h"
@@ -48,6 +49,8 @@ class Deletions {
   // Takes every step that is due, and removes what is gone from the deployments. True when one is:
   // its workers have room again.
   bool Advance(TimePoint now);
+  // Adds to the view of one that is being deleted what that waits for.
+  void AddTo(DeploymentView* view, TimePoint now) const;
   // The highest number that a deleted deployment has given out: those that are added start above.
   [[nodiscard]] Epoch high_water() const { return high_water_; }
   // Also while the mark is being written.

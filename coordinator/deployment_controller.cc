@@ -10,6 +10,7 @@
 #include "coordinator/plan_proposal.h"
 #include "coordinator/refusal.h"
 #include "coordinator/replan_situation.h"
+#include "core/base/amount_text.h"
 #include "core/base/error.h"
 
 namespace switchyard {
@@ -288,7 +289,8 @@ void DeploymentController::PrepareChange(TimePoint now) {
   left_out_ = std::move(proposal->left_out);
   LogWarnings(proposal->warnings);
   context_.out->OfEpoch(name(), change_->epoch(), "EpochPreparing")
-      .Info("is prepared on %d workers; %s", proposal->plan.workers.size(), proposal->changes);
+      .Info("is prepared on %s; %s", CountText(std::ssize(proposal->plan.workers), "worker"),
+            proposal->changes);
   const PlanHash hash = HashOf(proposal->plan);
   change_->BeginPreparing(
       std::make_shared<const PlanUpdate>(PlanUpdate{std::move(proposal->plan), hash}),
@@ -324,6 +326,10 @@ std::vector<WorkerStanding> DeploymentController::Standings() const {
 }
 
 void DeploymentController::AdvanceChange(TimePoint now) {
+  if (change_->IsLineDue(now)) {
+    context_.out->OfEpoch(name(), change_->epoch())
+        .Info("is not ready: %s", change_->Describe(change_->Progress(Standings(), now)));
+  }
   // Taken before anything is sent, so that the step is decided on one state of the world.
   ChangeStep step = change_->Advance(Standings(), now);
   const auto member_of = [this](WorkerOrdinal ordinal) -> Member& {
@@ -388,7 +394,7 @@ void DeploymentController::Serve(TimePoint now) {
   dirty_ = true;  // The members may have changed meanwhile.
   PromiseMemory();
   context_.out->OfEpoch(name(), serving_.plan()->epoch, "EpochServing")
-      .Info("serves on %d workers", serving_.plan()->workers.size());
+      .Info("serves on %s", CountText(std::ssize(serving_.plan()->workers), "worker"));
 }
 
 // Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends

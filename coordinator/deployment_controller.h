@@ -35,7 +35,7 @@
 #include "coordinator/quarantine.h"
 #include "coordinator/recovery.h"
 #include "coordinator/replan_gate.h"
-#include "coordinator/retry_delay.h"
+#include "coordinator/progress/retry_delay.h"
 #include "coordinator/serving_epoch.h"
 #include "coordinator/spec/deployment_record.h"
 #include "coordinator/spec/options.h"

@@ -10,12 +10,6 @@
 #include "core/base/wall_time.h"
 
 namespace switchyard {
-namespace {
-
-// Often enough for whoever looks at a checkpoint that is read, and no load for the queue.
-constexpr Duration kProgressEvery = std::chrono::milliseconds(250);
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<Driver>> Driver::Create(DriverOptions options, Parts parts) {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<PlacementPolicy> placement,
@@ -39,7 +33,6 @@ Driver::Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPoli
                RecoveredState stored)
     : options_(std::move(options)),
       store_(std::move(parts.store)),
-      load_model_(std::move(parts.load_model)),
       dial_(std::move(parts.dial)),
       clock_(parts.clock),
       logger_(parts.logger),
@@ -48,6 +41,7 @@ Driver::Driver(DriverOptions options, Parts parts, std::unique_ptr<PlacementPoli
       coordinator_(options_.coordinator, placement_.get(), parts.rng, std::move(stored),
                    parts.clock->Now()),
       inbox_(std::make_shared<Inbox<Event>>(options_.queue_max)),
+      reads_(std::move(parts.check_model), std::move(parts.load_model)),
       thread_([this] { Loop(); }) {}
 
 Driver::~Driver() { Shutdown(std::chrono::seconds(1)); }
@@ -90,9 +84,10 @@ void Driver::OnWorkerStreamClosed(StreamId stream) {
   streams_.Remove(stream);
 }
 
-void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done) {
+void Driver::ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done,
+                             bool hash_weights) {
   SendRequest(deployments_, std::move(done), [&](RequestId id) {
-    return ApplyRequested{id, std::move(spec), dry_run};
+    return ApplyRequested{id, std::move(spec), dry_run, hash_weights};
   });
 }
 
@@ -177,8 +172,8 @@ bool Driver::Shutdown(Duration deadline) {
   opens_.AnswerAll(CoordinatorStopped());
   ends_.AnswerAll(CoordinatorStopped());
   // A model load can be repeated; a write may be the one that a worker's COMMIT depends on.
-  const bool loaded = loader_.Stop(SerialExecutor::Pending::kDrop, deadline);
-  return writer_.Stop(SerialExecutor::Pending::kFinish, deadline) && loaded;
+  const bool read = reads_.Stop(deadline);
+  return writer_.Stop(SerialExecutor::Pending::kFinish, deadline) && read;
 }
 
 void Driver::Loop() {
@@ -194,6 +189,7 @@ void Driver::Loop() {
 }
 
 void Driver::Step(const Event& event) {
+  if (const auto* loaded = std::get_if<ModelLoaded>(&event)) reads_.Forget(loaded->id);
   std::vector<Effect> effects;
   {
     const MutexLock lock(coordinator_mutex_);
@@ -230,25 +226,25 @@ void Driver::Perform(const DialWorker& effect) {
   }
 }
 
-// On a thread of its own: it reads every weight, and leases would end meanwhile.
-void Driver::Perform(const LoadModel& effect) {
-  loader_.Run([inbox = inbox_, load = load_model_, effect] {
-    // By a clock of its own, because the driver's may be gone before this thread is.
-    auto due = std::chrono::steady_clock::now();
-    const auto progress = [&](std::uint64_t done, std::uint64_t total) {
-      const auto now = std::chrono::steady_clock::now();
-      if (now < due && done < total) return true;
-      due = now + kProgressEvery;
-      // A full queue has more urgent things in it, and the next report makes up for this one.
-      inbox
-          ->TryPush(ModelProgress{effect.id, static_cast<std::int64_t>(done),
-                                  static_cast<std::int64_t>(total)})
-          .IgnoreError();
-      return true;
-    };
-    inbox->Push(ModelLoaded{effect.id, load(effect.checkpoint, progress)});
-  });
+void Driver::Perform(const CheckModel& effect) {
+  reads_.Check(effect.checkpoint,
+               [inbox = inbox_, id = effect.id](absl::StatusOr<ModelFacts> facts) {
+                 inbox->Push(ModelChecked{id, std::move(facts)});
+               });
 }
+
+void Driver::Perform(const LoadModel& effect) {
+  const auto progress = [inbox = inbox_, id = effect.id](std::int64_t done, std::int64_t total) {
+    // A full queue has more urgent things in it, and the next report makes up for this one.
+    inbox->TryPush(ModelProgress{id, done, total}).IgnoreError();
+  };
+  const auto done = [inbox = inbox_, id = effect.id](absl::StatusOr<ModelFacts> facts) {
+    inbox->Push(ModelLoaded{id, std::move(facts)});
+  };
+  reads_.Load(effect.id, effect.checkpoint, progress, done);
+}
+
+void Driver::Perform(const CancelLoad& effect) { reads_.Cancel(effect.id); }
 
 // One thread for all writes, so that they reach the store in the order in which they were sent.
 void Driver::Perform(WriteStore& effect) {

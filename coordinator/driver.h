@@ -2,7 +2,7 @@
 //
 //   services, in process --calls--> bounded queue --> driver thread: Coordinator::Step
 //                       <--sinks, callbacks-- effects |--> store thread:  StateStore writes
-//                                                     `--> loader thread: ModelLoader
+//                                                     `--> ModelReads
 //
 // Every method may be called from any thread. None waits for the outcome: answers arrive through
 // callbacks and sinks on the driver thread (or the thread that calls Shutdown). Each callback is
@@ -23,9 +23,11 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "coordinator/checkpoints/model_loader.h"
+#include "coordinator/checkpoints/model_reads.h"
 #include "coordinator/coordinator.h"
+#include "coordinator/effects.h"
 #include "coordinator/events.h"
-#include "coordinator/model_loader.h"
 #include "coordinator/placement/placement_policy.h"
 #include "coordinator/recovery.h"
 #include "coordinator/spec/deployment.h"
@@ -59,6 +61,7 @@ class Driver {
  public:
   struct Parts {
     std::unique_ptr<StateStore> store;
+    ModelChecker check_model;
     ModelLoader load_model;
     // This and the next three outlive the driver.
     Clock* clock = nullptr;
@@ -89,15 +92,16 @@ class Driver {
   // kResourceExhausted (NO_CREDITS): end the stream; the worker comes back with what it holds.
   absl::Status OnWorkerMessage(StreamId stream, WorkerMessage message,
                                std::shared_ptr<const void> handled = nullptr);
-  // Call it once for each stream, also after Close. Afterwards the sink is not called any more.
+  // Call it once for each stream, also after Close: it ends calls of the sink.
   void OnWorkerStreamClosed(StreamId stream);
 
-  // Answers with the deployment once it is stored, or as it would be (`dry_run`); its epoch follows
-  // later. Errors: kInvalidArgument (BAD_CONFIG); kDataLoss (CHECKPOINT);
-  // kUnavailable (STORE_WRITE; NOT_READY while another apply of that name runs).
-  void ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done);
-  // Answers with the deployment once its new record, that of the revision, is stored. Errors:
-  // kNotFound (UNKNOWN_MODEL; BAD_REQUEST for a revision that is not kept), kUnavailable as above.
+  // Answers with the deployment once it is stored, or as it would be (`dry_run`), or before where
+  // its weights take their time (coordinator/applies.h). Errors: kInvalidArgument (BAD_CONFIG),
+  // kDataLoss (CHECKPOINT), kUnavailable (STORE_WRITE; NOT_READY while another one is new).
+  void ApplyDeployment(DeploymentSpec spec, bool dry_run, DeploymentCallback done,
+                       bool hash_weights = false);
+  // The same for its new record, that of the revision. Errors: kNotFound (UNKNOWN_MODEL;
+  // BAD_REQUEST for a revision that is not kept), kUnavailable as above.
   void RollbackDeployment(std::string deployment, std::uint64_t to_revision,
                           DeploymentCallback done);
   // Answers once the deletion is stored (coordinator/deletions.h). Errors: kNotFound
@@ -107,24 +111,20 @@ class Driver {
   void SetDuty(std::string worker, WorkerDuty duty, bool force, DutyCallback done);
 
   // Errors: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST, TOO_MANY_TOKENS, BAD_TOP_K),
-  // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted
-  // (TOO_MANY_SESSIONS).
+  // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted (TOO_MANY_SESSIONS).
   void OpenSession(OpenSessionRequest request, SessionCallback done);
-  // Idempotent: OK for an unknown session.
-  void CloseSession(SessionId session, StatusCallback done);
+  void CloseSession(SessionId session, StatusCallback done);  // OK also for an unknown one
   // `sink` is used until StopWatch has returned. Refusals come through OnClosed (session_table.h).
   // `peer`: the address of the source, for people.
   absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink, std::string peer = {});
   // As OnWorkerStreamClosed: once, also after OnClosed.
   void StopWatch(WatchId watch);
 
-  // Waits for at most one step of the coordinator.
+  // Each waits for at most one step of the coordinator. The journal's entries after that number.
   [[nodiscard]] CoordinatorView View() const;
-  // The same. The journal's entries after that number; all sessions.
   [[nodiscard]] std::vector<JournalEntry> JournalAfter(std::uint64_t number) const;
   [[nodiscard]] std::vector<SessionView> Sessions() const;
-  // Waits for nothing.
-  [[nodiscard]] const DriverCounters& counters() const { return *counters_; }
+  [[nodiscard]] const DriverCounters& counters() const { return *counters_; }  // waits for nothing
   // Evaluates `done` on a view now and after each step of the coordinator, until it is true or
   // `timeout` has passed. Returns the last view. `done` runs under the coordinator's lock and must
   // not call the driver. Must not be called from a callback, which would block the driver thread.
@@ -132,9 +132,9 @@ class Driver {
                               Duration timeout) const;
 
   // Closes every stream and watch, answers every callback with kUnavailable (COORDINATOR_LOST) and
-  // ends the threads, after the store writes in progress. False when a model load still runs after
-  // `deadline`: it goes on in its own thread, and a process that cannot wait for it must leave by
-  // quick_exit. May be called again, to wait longer.
+  // ends the threads, after the store writes in progress. False when a model is still read after
+  // `deadline`, on a thread of its own: a process that does not wait must leave by quick_exit. May
+  // be called again, to wait longer.
   bool Shutdown(Duration deadline);
 
  private:
@@ -157,7 +157,9 @@ class Driver {
   void Perform(const SendMessage& effect);
   void Perform(const CloseStream& effect);
   void Perform(const DialWorker& effect);
+  void Perform(const CheckModel& effect);
   void Perform(const LoadModel& effect);
+  void Perform(const CancelLoad& effect);
   void Perform(WriteStore& effect);
   void Perform(AnswerDeployment& effect);
   void Perform(AnswerDuty& effect);
@@ -170,7 +172,6 @@ class Driver {
   const DriverOptions options_;
   const std::shared_ptr<StateStore> store_;  // shared: a write may outlive the driver
   const std::shared_ptr<DriverCounters> counters_ = std::make_shared<DriverCounters>();  // as well
-  const ModelLoader load_model_;
   const DialFunction dial_;
   Clock* const clock_;
   Logger* const logger_;
@@ -191,7 +192,7 @@ class Driver {
   CallbackTable<RequestId, StatusCallback> ends_;
   std::atomic<std::uint64_t> last_id_{0};
   SerialExecutor writer_;
-  SerialExecutor loader_;
+  ModelReads reads_;  // the driver thread's, and Shutdown's after its end
   Mutex shutdown_mutex_;
   std::thread thread_;  // last: it uses everything above
 };

@@ -1,6 +1,7 @@
 #include "coordinator/epoch_change.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@ namespace {
 
 // So many workers are named in the one line about a change; the list of Progress has all.
 constexpr std::size_t kNamedMax = 8;
+constexpr Duration kEveryLine = std::chrono::seconds(10);
 
 }  // namespace
 
@@ -45,8 +47,16 @@ void EpochChange::EnterPhase(ChangePhase next, TimePoint answers_by) {
   phase_ = next;
   answered_.clear();
   deadline_ = answers_by;
+  line_at_ = {};
   nack_ = absl::OkStatus();
   nacked_by_.clear();
+}
+
+bool EpochChange::IsLineDue(TimePoint now) {
+  if (phase_ != ChangePhase::kPreparing || now < line_at_) return false;
+  const bool first = line_at_ == TimePoint{};
+  line_at_ = now + kEveryLine;
+  return !first;
 }
 
 ChangeStep EpochChange::Advance(std::span<const WorkerStanding> workers, TimePoint now) {

@@ -137,6 +137,8 @@ class EpochChange {
   // How far each worker of the plan is; empty in kReserving. `workers` as for Advance.
   [[nodiscard]] std::vector<StagingView> Progress(std::span<const WorkerStanding> workers,
                                                   TimePoint now) const;
+  // True every ten seconds of preparing, when the log has to say how far it is.
+  bool IsLineDue(TimePoint now);
   // "preparing epoch 4: waiting for w1, w3"; with `progress`, how far each of these is:
   // "w1 (34 of 48 experts), w3 (not begun)".
   [[nodiscard]] std::string Describe(std::span<const StagingView> progress = {}) const;
@@ -173,6 +175,7 @@ class EpochChange {
   // The latest time for the answers of this phase.
   TimePoint deadline_;
   TimePoint retry_at_;  // kMarking
+  TimePoint line_at_;   // of the next line of the log
   // The first refusal of this phase.
   absl::Status nack_;
   std::set<std::string> nacked_by_;

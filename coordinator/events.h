@@ -1,9 +1,4 @@
-// The coordinator's whole contact with the outside: events go in, effects come out.
-//
-// Effects of one step must be carried out in order: a plan is announced before the epoch before it
-// is retired, and writes reach the store in the order of their ids. Each WriteStore, LoadModel and
-// DialWorker is answered later, by exactly one StoreWritten, ModelLoaded or WorkerDialed. Plain
-// data.
+// Events go into the coordinator; effects (coordinator/effects.h) come out. Plain data.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +14,6 @@
 #include "coordinator/store/state_store.h"
 #include "coordinator/store/worker_duty.h"
 #include "coordinator/threads/stream_ids.h"
-#include "coordinator/view.h"
-#include "core/base/log.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
@@ -57,6 +50,8 @@ struct ApplyRequested {
   RequestId id;
   DeploymentSpec spec;
   bool dry_run = false;
+  // A dry run reads the weights too, so that its answer has their hash.
+  bool hash_weights = false;
 };
 // The answer is AnswerDeployment.
 struct RollbackRequested {
@@ -80,13 +75,18 @@ struct DutyRequested {
   // Drain even where the other workers cannot serve what it serves.
   bool force = false;
 };
+// Answers CheckModel. The manifest is empty.
+struct ModelChecked {
+  RequestId id;
+  absl::StatusOr<ModelFacts> facts;
+};
 // How far a LoadModel is that goes on. Any number of them; they may be dropped.
 struct ModelProgress {
   RequestId id;
   std::int64_t bytes_done = 0;
   std::int64_t bytes = 0;
 };
-// Answers LoadModel.
+// Answers LoadModel, also one that was canceled.
 struct ModelLoaded {
   RequestId id;
   absl::StatusOr<ModelFacts> facts;
@@ -118,81 +118,9 @@ struct WatchStopped {
 // a few in every lease_ttl.
 struct Tick {};
 
-using Event =
-    std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
-                 RollbackRequested, DeleteRequested, DutyRequested, ModelProgress, ModelLoaded,
-                 StoreWritten, SessionRequested, SessionEnded, WatchStarted, WatchStopped, Tick>;
-
-// To a worker. If the stream has ended meanwhile, it is dropped.
-struct SendMessage {
-  StreamId stream;
-  CoordinatorMessage message;
-};
-// The coordinator has forgotten the stream and ignores whatever still arrives on it.
-struct CloseStream {
-  StreamId stream;
-  absl::Status why;
-};
-// Another worker, asked whether it can connect to one that joins.
-struct DialWitness {
-  std::string worker;
-  std::string endpoint;
-};
-// Connects to a worker as its sources will, and compares the identity of who answers. Then asks the
-// witnesses, in turn until one can connect to the worker, to its ports for rows too. Ends within
-// seconds; other events go on meanwhile.
-struct DialWorker {
-  std::string worker;
-  Incarnation incarnation;
-  std::string endpoint;
-  std::vector<DialWitness> witnesses;
-};
-// Reads a checkpoint, which may take minutes; other events go on meanwhile.
-struct LoadModel {
-  RequestId id;
-  std::string checkpoint;
-};
-// One durable change. The coordinator waits for its outcome before it sends what depends on it.
-struct WriteStore {
-  WriteId write;
-  StoreWrite change;
-};
-// Each request gets exactly one of these answers.
-struct AnswerDeployment {
-  RequestId id;
-  absl::StatusOr<DeploymentView> result;
-};
-struct AnswerDuty {
-  RequestId id;
-  absl::StatusOr<DutyView> result;
-};
-struct AnswerSession {
-  RequestId id;
-  absl::StatusOr<SessionGrant> result;
-};
-struct AnswerEnd {
-  RequestId id;
-};
-struct SendPlanUpdate {
-  WatchId watch;
-  std::shared_ptr<const PlanUpdate> update;
-};
-// The coordinator has forgotten the watch.
-struct CloseWatch {
-  WatchId watch;
-  absl::Status why;
-};
-// A line for the log.
-struct Report {
-  LogLevel level = LogLevel::kInfo;
-  std::string text;
-  // The process logs one line for each such name; empty: every line.
-  std::string once = {};
-  LogFields fields = {};
-};
-
-using Effect =
-    std::variant<SendMessage, CloseStream, DialWorker, LoadModel, WriteStore, AnswerDeployment,
-                 AnswerDuty, AnswerSession, AnswerEnd, SendPlanUpdate, CloseWatch, Report>;
+using Event = std::variant<StreamOpened, StreamMessage, StreamClosed, WorkerDialed, ApplyRequested,
+                           RollbackRequested, DeleteRequested, DutyRequested, ModelChecked,
+                           ModelProgress, ModelLoaded, StoreWritten, SessionRequested, SessionEnded,
+                           WatchStarted, WatchStopped, Tick>;
 
 }  // namespace switchyard

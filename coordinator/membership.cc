@@ -9,7 +9,9 @@
 #include "coordinator/members/member_errors.h"
 #include "coordinator/members/register_check.h"
 #include "coordinator/spec/deployment.h"
+#include "core/base/amount_text.h"
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard {
@@ -180,8 +182,8 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   if (!member.reached && !member.dialing) Dial(member);
   DialUnwitnessed(member);
   out_->OfWorker(member.id, returning ? "Reconnected" : "Joined")
-      .Info("%s, incarnation %s, %d epochs resident", returning ? "reconnected" : "joined",
-            ToHex(member.incarnation), member.holds.size());
+      .Info("%s, incarnation %s, %s resident", returning ? "reconnected" : "joined",
+            ToHex(member.incarnation), CountText(std::ssize(member.holds), "epoch"));
   if (member.duty != WorkerDuty::kServe) {
     out_->OfWorker(member.id).Info("is %s; 'syctl uncordon worker %s' lets plans use it",
                                    WorkerDutyName(member.duty), member.id);

@@ -25,6 +25,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "coordinator/effects.h"
 #include "coordinator/events.h"
 #include "coordinator/members/held_epochs.h"
 #include "coordinator/outbox.h"

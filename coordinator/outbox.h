@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 
+#include "coordinator/effects.h"
 #include "coordinator/events.h"
 #include "coordinator/history/journal.h"
 #include "coordinator/spec/options.h"

@@ -154,9 +154,12 @@ absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
     suited.pop_back();
   }
   if (!first_problem.ok()) return first_problem;
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrFormat("deployment %s has no workers; start one", deployment.spec.name),
-                   {{"deployment", deployment.spec.name}});
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kNotReady,
+      absl::StrFormat("there is no worker that deployment %s may use; start one, or end "
+                      "the drain of one ('syctl get workers', 'syctl uncordon')",
+                      deployment.spec.name),
+      {{"deployment", deployment.spec.name}});
 }
 
 // Only the worker's own hashes: the manifest of a large model is many megabytes, and a message has

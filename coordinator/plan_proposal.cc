@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 
 #include "coordinator/refusal.h"
+#include "core/base/amount_text.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
@@ -92,12 +93,13 @@ absl::StatusOr<PlanProposal> ProposePlan(const DeploymentRecord& record,
   SY_RETURN_IF_ERROR(CheckServable(record));
   std::vector<std::string> ids;
   for (const Candidate& candidate : candidates) ids.push_back(candidate.worker.id);
-  return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
-                   absl::StrFormat("deployment %s: %d workers are connected (%s), %d are "
-                                   "requested: %s",
-                                   record.spec.name, ids.size(), absl::StrJoin(ids, ", "),
-                                   record.spec.min_workers, proposal.status().message()),
-                   {{"deployment", record.spec.name}});
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kNotReady,
+      absl::StrFormat("deployment %s: %d workers are connected (%s), %d are "
+                      "requested: %s",
+                      record.spec.name, ids.size(), ids.empty() ? "none" : absl::StrJoin(ids, ", "),
+                      record.spec.min_workers, proposal.status().message()),
+      {{"deployment", record.spec.name}});
 }
 
 }  // namespace switchyard

@@ -84,12 +84,16 @@ absl::StatusOr<RecoveredDeployment> RecoverOne(const StoredDeployment& stored,
 }  // namespace
 
 absl::StatusOr<RecoveredState> Recover(const StoredState& stored) {
-  RecoveredState state{{}, stored.deleted_high_water, stored.duties};
+  RecoveredState state{{}, stored.deleted_high_water, stored.duties, {}};
   ReadCheckpoints read;
   for (const StoredDeployment& one : stored.deployments) {
     // One damaged deployment stops all of them: the operator decides, not the coordinator.
     SY_ASSIGN_OR_RETURN(RecoveredDeployment recovered, RecoverOne(one, stored, &read));
     state.deployments.push_back(std::move(recovered));
+  }
+  for (const auto& [name, record] : stored.applies) {
+    SY_ASSIGN_OR_RETURN(DeploymentRecord applied, ParseDeploymentRecord(record));
+    state.applies.push_back(std::move(applied.spec));
   }
   return state;
 }

@@ -38,10 +38,11 @@ struct RecoveredState {
   std::vector<RecoveredDeployment> deployments;  // ascending by name
   Epoch deleted_high_water;                      // of StoredState
   WorkerDuties duties;
+  std::vector<DeploymentSpec> applies = {};  // that were not done, ascending by name
 };
 
-// Errors: kDataLoss (STORE_WRITE) for a record or plan that neither this version nor an earlier one
-// wrote, a plan that does not match its hash, or a serving epoch without its plan.
+// Errors: kDataLoss (STORE_WRITE) for a record, apply or plan that neither this version nor an
+// earlier one wrote, a plan that does not match its hash, or a serving epoch without its plan.
 absl::StatusOr<RecoveredState> Recover(const StoredState& stored);
 
 // Adds what records of earlier versions lack: a key for grants, and a revision. Returns the write

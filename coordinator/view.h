@@ -128,14 +128,14 @@ struct DeploymentView {
   bool refused = false;
   // The revision of `serving`; 0: none, or not known.
   std::uint64_t served_revision = 0;
-  // Those that are kept. Null while its first apply reads the checkpoint.
-  std::shared_ptr<const Revisions::List> revisions = nullptr;
+  std::shared_ptr<const Revisions::List> revisions = nullptr;  // those that are kept; null: none
   // Being prepared or committed; 0: none.
   Epoch pending;
   // How far each of its workers is.
   std::vector<StagingView> staging = {};
   // The checkpoint that an apply reads.
   std::optional<ReadingView> reading = {};
+  absl::Status apply_failure = {};  // of the last apply, after it was answered
   // One sentence: what it is doing or waiting for.
   std::string activity;
   // Why it does not serve, or why the last change failed.

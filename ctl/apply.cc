@@ -18,6 +18,7 @@
 #include "services/config/yaml_text.h"
 #include "services/convert/enum_words.h"
 #include "services/convert/plan.h"
+#include "services/grpc/grpc_status.h"
 
 namespace switchyard::ctl {
 namespace {
@@ -33,6 +34,8 @@ std::string ResultWord(const absl::StatusOr<v1::GetDeploymentResponse>& before,
   };
   // The coordinator's defaults count: the same file may mean another deployment after they changed.
   const bool same = specified(before->deployment()) == specified(after);
+  // Whether its weights are the same is not known then.
+  if (same && !dry_run && after.has_reading()) return "reading";
   if (same) return dry_run ? "would not change" : "unchanged";
   return dry_run ? "would be changed" : "changed";
 }
@@ -87,6 +90,10 @@ absl::Status WaitForApplied(const Run& run, TimePoint end, v1::Deployment* deplo
   const absl::Status status = WaitForDeployment(waiting, name, Condition::kServing);
   const auto now = run.coordinator.Deployment(name);
   if (now.ok()) *deployment = now->deployment();
+  // A revision from before may serve on: that is not what was applied.
+  if (status.ok() && deployment->has_apply_failure()) {
+    return StatusFromProto(deployment->apply_failure());
+  }
   return status;
 }
 

@@ -27,8 +27,17 @@ namespace {
 
 absl::Status DescribeDeployment(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Deployment(run.line.name));
-  *out += run.Show(response.deployment(), [&](const v1::Deployment& deployment) {
-    return DescribeDeploymentText(deployment, run.screen.width);
+  const v1::Deployment& found = response.deployment();
+  v1::ListRevisionsResponse revisions;
+  const v1::Revision* serving = nullptr;
+  if (found.serving_revision() != 0 && found.serving_revision() != found.revision()) {
+    SY_ASSIGN_OR_RETURN(revisions, run.coordinator.Revisions(run.line.name));
+    for (const v1::Revision& one : revisions.revisions()) {
+      if (one.number() == found.serving_revision()) serving = &one;
+    }
+  }
+  *out += run.Show(found, [&](const v1::Deployment& deployment) {
+    return DescribeDeploymentText(deployment, serving, run.screen.width);
   });
   return absl::OkStatus();
 }

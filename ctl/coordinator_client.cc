@@ -32,10 +32,12 @@ absl::StatusOr<Response> CoordinatorClient::Call(grpc::Status (Stub::*method)(gr
 }
 
 absl::StatusOr<v1::ApplyDeploymentResponse> CoordinatorClient::Apply(const v1::DeploymentSpec& spec,
-                                                                     bool dry_run) {
+                                                                     bool dry_run,
+                                                                     bool hash_weights) {
   v1::ApplyDeploymentRequest request;
   *request.mutable_deployment() = spec;
   request.set_validate_only(dry_run);
+  request.set_hash_weights(hash_weights);
   return Call(&Stub::ApplyDeployment, request);
 }
 

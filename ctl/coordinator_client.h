@@ -25,7 +25,8 @@ class CoordinatorClient {
 
   // The arguments are those of the request messages in coordinator.proto. Each function makes one
   // blocking call.
-  absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run);
+  absl::StatusOr<v1::ApplyDeploymentResponse> Apply(const v1::DeploymentSpec& spec, bool dry_run,
+                                                    bool hash_weights = false);
   absl::StatusOr<v1::RollbackDeploymentResponse> Rollback(const std::string& name,
                                                           std::uint64_t to_revision);
   absl::StatusOr<v1::ListRevisionsResponse> Revisions(const std::string& deployment);

@@ -10,6 +10,8 @@
 
 #include "core/base/error.h"
 #include "core/resolve/dtype_option.h"
+#include "ctl/diff.h"
+#include "ctl/json.h"
 #include "ctl/progress.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
@@ -83,12 +85,10 @@ std::string LayersText(const Layers& layers) {
 
 // The dtype for the whole deployment with the place where it is set. An auto by the coordinator is
 // not listed as a default, because it has no effect.
-std::string WireDtypeText(const v1::Deployment& deployment) {
-  const v1::DispatchDefaults& defaults = deployment.coordinator_defaults();
+std::string WireDtypeText(const v1::DeploymentSpec& spec, const v1::DispatchDefaults& defaults) {
   std::string text;
-  if (deployment.spec().dispatcher_output_dtype() != v1::DTYPE_CHOICE_UNSPECIFIED) {
-    text = absl::StrCat(EnumWord(deployment.spec().dispatcher_output_dtype()),
-                        ", set by the deployment");
+  if (spec.dispatcher_output_dtype() != v1::DTYPE_CHOICE_UNSPECIFIED) {
+    text = absl::StrCat(EnumWord(spec.dispatcher_output_dtype()), ", set by the deployment");
   } else if (defaults.dispatcher_output_dtype() > v1::DTYPE_CHOICE_AUTO) {
     text =
         absl::StrCat(EnumWord(defaults.dispatcher_output_dtype()), ", the coordinator's default");
@@ -149,8 +149,41 @@ std::string BytesText(std::uint64_t bytes) {
   return absl::StrFormat("%.4g %s", value, kUnits[unit]);
 }
 
-std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t width) {
-  const v1::DeploymentSpec& spec = deployment.spec();
+namespace {
+
+// "message (CODE, REASON)"
+std::string ProblemText(const v1::Status& proto) {
+  const absl::Status problem = StatusFromProto(proto);
+  return absl::StrCat(problem.message(), " (", absl::StatusCodeToString(problem.code()), ", ",
+                      ReasonName(ReasonOf(problem)), ")");
+}
+
+DiffSide SideOf(const v1::DeploymentSpec& spec, const v1::DispatchDefaults& defaults) {
+  DiffSide side;
+  side.spec = ToJson(spec);
+  side.spec["coordinator_defaults"] = ToJson(defaults);
+  return side;
+}
+
+// How the revision that was applied last differs from the one that serves; empty: none does.
+std::string AppliedLastText(const v1::Deployment& deployment, const v1::Revision* serving) {
+  if (serving == nullptr) return "";
+  const std::string text =
+      DifferencesText(Compare(SideOf(serving->spec(), serving->coordinator_defaults()),
+                              SideOf(deployment.spec(), deployment.coordinator_defaults())));
+  return absl::StrFormat("\nrevision %d against revision %d, which serves:\n%s",
+                         deployment.revision(), serving->number(),
+                         text.empty() ? "  other weights\n" : text);
+}
+
+}  // namespace
+
+std::string DescribeDeploymentText(const v1::Deployment& deployment, const v1::Revision* serving,
+                                   std::size_t width) {
+  // Settings are those that serve; what else was applied is listed apart.
+  const v1::DeploymentSpec& spec = serving == nullptr ? deployment.spec() : serving->spec();
+  const v1::DispatchDefaults& defaults =
+      serving == nullptr ? deployment.coordinator_defaults() : serving->coordinator_defaults();
   const v1::Model model = ModelOf(deployment);
   Fields fields{{"name", spec.name()}, {"model", model.name()}, {"checkpoint", model.checkpoint()}};
   if (const std::string coming = ComingText(deployment, model); !coming.empty()) {
@@ -159,13 +192,17 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
   if (deployment.has_reading()) {
     fields.emplace_back("reading", ReadingText(deployment.reading()));
   }
+  if (serving != nullptr) {
+    fields.emplace_back("revision", absl::StrFormat("%d serves, %d was applied last",
+                                                    serving->number(), deployment.revision()));
+  }
   fields.emplace_back("state", EnumWord(deployment.state()));
   fields.emplace_back("activity", deployment.activity());
   if (deployment.has_problem()) {
-    const absl::Status problem = StatusFromProto(deployment.problem());
-    fields.emplace_back(
-        "problem", absl::StrCat(problem.message(), " (", absl::StatusCodeToString(problem.code()),
-                                ", ", ReasonName(ReasonOf(problem)), ")"));
+    fields.emplace_back("problem", ProblemText(deployment.problem()));
+  }
+  if (deployment.has_apply_failure()) {
+    fields.emplace_back("last apply", ProblemText(deployment.apply_failure()));
   }
   const Fields more{
       {"epoch", EpochsText(deployment)},
@@ -179,14 +216,15 @@ std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t
            ? absl::StrFormat("kept for %g s", SecondsOf(spec.former_model_kept()))
            : "ends at once"},
       {"max tokens", absl::StrCat(spec.max_tokens_per_step(), " in a step of low_latency")},
-      {"wire dtype", WireDtypeText(deployment)},
+      {"wire dtype", WireDtypeText(spec, defaults)},
       {"shape", model.has_shape() ? ShapeText(model.shape()) : ""},
       {"MoE layers", model.has_shape() ? LayersText(model.layers()) : ""},
       {"manifest", absl::BytesToHexString(model.manifest_hash())},
       {"left out", absl::StrJoin(deployment.left_out(), "\n")}};
   fields.insert(fields.end(), more.begin(), more.end());
   const std::string staging = StagingByWorker(deployment.staging());
-  return absl::StrCat(PrintFields(fields, width), staging.empty() ? "" : "\n", staging);
+  return absl::StrCat(PrintFields(fields, width), AppliedLastText(deployment, serving),
+                      staging.empty() ? "" : "\n", staging);
 }
 
 std::string DescribeModelText(const v1::Model& model,

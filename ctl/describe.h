@@ -12,7 +12,9 @@
 namespace switchyard::ctl {
 
 // `width` as in ctl/tables.h.
-std::string DescribeDeploymentText(const v1::Deployment& deployment, std::size_t width);
+// `serving`: the revision that serves, where that is not the one applied last; else null.
+std::string DescribeDeploymentText(const v1::Deployment& deployment, const v1::Revision* serving,
+                                   std::size_t width);
 std::string DescribeModelText(const v1::Model& model,
                               const std::vector<v1::Deployment>& deployments, std::size_t width);
 // `plans`: the plans in which the worker hosts experts.

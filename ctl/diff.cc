@@ -136,15 +136,6 @@ absl::StatusOr<DiffSide> WantedSide(const v1::ApplyDeploymentResponse& response)
   return at.Finish(std::move(side));
 }
 
-std::string Text(const std::vector<Difference>& differences) {
-  std::string out;
-  for (const Difference& one : differences) {
-    if (!one.from.empty()) absl::StrAppend(&out, "- ", one.key, ": ", one.from, "\n");
-    if (!one.to.empty()) absl::StrAppend(&out, "+ ", one.key, ": ", one.to, "\n");
-  }
-  return out;
-}
-
 Json ToJson(const std::vector<Difference>& differences) {
   Json list = Json::array();
   for (const Difference& one : differences) {
@@ -167,6 +158,15 @@ std::vector<Difference> Compare(const DiffSide& from, const DiffSide& to) {
   return differences;
 }
 
+std::string DifferencesText(const std::vector<Difference>& differences) {
+  std::string out;
+  for (const Difference& one : differences) {
+    if (!one.from.empty()) absl::StrAppend(&out, "- ", one.key, ": ", one.from, "\n");
+    if (!one.to.empty()) absl::StrAppend(&out, "+ ", one.key, ": ", one.to, "\n");
+  }
+  return out;
+}
+
 absl::Status Diff(const Run& run, SyctlResult* result) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(run.line.file));
   const std::string file = NameOfFile(run.line.file);
@@ -175,7 +175,7 @@ absl::Status Diff(const Run& run, SyctlResult* result) {
   for (const v1::DeploymentSpec& spec : specs) {
     std::string against;
     SY_ASSIGN_OR_RETURN(const DiffSide served, ServedSide(run, spec.name(), &against));
-    const auto wanted = run.coordinator.Apply(spec, /*dry_run=*/true);
+    const auto wanted = run.coordinator.Apply(spec, /*dry_run=*/true, /*hash_weights=*/true);
     if (!wanted.ok()) return Annotate(wanted.status(), file);
     refusal.Update(Annotate(RefusalOf(wanted->deployment()), file));
     SY_ASSIGN_OR_RETURN(const DiffSide side, WantedSide(*wanted));
@@ -188,7 +188,8 @@ absl::Status Diff(const Run& run, SyctlResult* result) {
     result->exit_code = kExitDifferences;
     if (run.json()) continue;
     absl::StrAppend(&result->out, "deployment ", spec.name(), ": ", against, "; ", file,
-                    " differs\n", Text(differences), "  ", wanted->deployment().activity(), "\n");
+                    " differs\n", DifferencesText(differences), "  ",
+                    wanted->deployment().activity(), "\n");
   }
   if (run.json()) result->out += Print({{"diff", list}});
   return refusal;

@@ -29,6 +29,8 @@ struct Difference {
 // "layers 0-3, decode, cpu -> cpu", from "normal fp8" to "". Configs count only where both sides
 // have some. Pure.
 std::vector<Difference> Compare(const DiffSide& from, const DiffSide& to);
+// "- key: from" and "+ key: to", each on a line. Pure.
+std::string DifferencesText(const std::vector<Difference>& differences);
 
 // Changes nothing, but the coordinator reads the checkpoint, as for a dry run. Sets the exit code
 // to 1 if there are differences. Errors: those of CoordinatorClient and of ReadDeployments; why a

@@ -1,15 +1,25 @@
 #include "ctl/syctl.h"
 
+#include "core/base/error.h"
 #include "core/cli/exit_code.h"
 #include "ctl/command_line.h"
 #include "ctl/commands.h"
 #include "ctl/coordinator_client.h"
 #include "ctl/errors.h"
+#include "services/config/yaml_text.h"
 
 namespace switchyard::ctl {
 namespace {
 
-constexpr int kExitNotCompared = kExitUsage;  // of diff, whose 1 stands for differences
+// `status` is not OK.
+int ExitCodeOf(const absl::Status& status, const CommandLine& line) {
+  // Its 1 stands for differences.
+  if (line.verb == Verb::kDiff) return kExitUsage;
+  // The file that the command line names, and not one of the coordinator.
+  const std::string file = MetadataOf(status)["file"];
+  const bool named = !file.empty() && (file == line.file || file == NameOfFile(line.file));
+  return named && ReasonOf(status) == Reason::kBadConfig ? kExitUsage : kExitFailed;
+}
 
 }  // namespace
 
@@ -27,7 +37,7 @@ SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& term
   SyctlResult result;
   const absl::Status status = RunCommand(*parsed.line, coordinator, screen, &result);
   if (status.ok()) return result;
-  result.exit_code = parsed.line->verb == Verb::kDiff ? kExitNotCompared : kExitFailed;
+  result.exit_code = ExitCodeOf(status, *parsed.line);
   result.err = ErrorText(status);
   // On stdout as well, so that a program that reads the pipe sees the reason.
   if (screen.format == OutputFormat::kJson) result.out += Print(ErrorObject(status));

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/amount_text.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
 #include "services/convert/enum_words.h"
@@ -71,12 +72,16 @@ Look LookAt(const v1::Deployment& deployment, Condition condition) {
                                               "deployment %s' does that",
                                               deployment.spec().name(), deployment.spec().name()));
     } else if (deployment.sessions() > 0) {
-      look.still = absl::StrFormat("%d sessions are open", deployment.sessions());
+      look.still = absl::StrCat("open: ", CountText(deployment.sessions(), "session"));
     }
     return look;
   }
-  look.done = deployment.current();
+  // An apply that is read comes in the place of what is current.
+  const bool comes = deployment.has_reading() && !deployment.reading().dry_run();
+  look.done = deployment.current() && !comes;
   look.failed = RefusalOf(deployment);
+  if (deployment.has_apply_failure()) look.failed = StatusFromProto(deployment.apply_failure());
+  if (comes) look.failed = absl::OkStatus();
   if (deployment.state() == v1::DEPLOYMENT_STATE_DELETING) {
     look.failed =
         MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
@@ -100,7 +105,8 @@ Look LookAt(const v1::Worker& worker, Condition condition) {
                                             "%s' does that",
                                             worker.id(), worker.id()));
   } else if (drains) {
-    look.still = absl::StrFormat("%s; it holds %d epochs", word, worker.resident_size());
+    look.still =
+        absl::StrFormat("%s; it holds %s", word, CountText(worker.resident_size(), "epoch"));
   }
   return look;
 }

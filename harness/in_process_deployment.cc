@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 
-#include "coordinator/model_loader.h"
+#include "coordinator/checkpoints/model_loader.h"
 #include "coordinator/store/registry.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -48,12 +48,13 @@ absl::StatusOr<std::unique_ptr<InProcessDeployment>> InProcessDeployment::Start(
 
 absl::Status InProcessDeployment::StartAll() {
   SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore("memory"));
-  SY_ASSIGN_OR_RETURN(
-      driver_, Driver::Create({.coordinator = options_.coordinator}, {.store = std::move(store),
-                                                                      .load_model = LoadModelFacts,
-                                                                      .clock = &clock_,
-                                                                      .rng = &rng_,
-                                                                      .logger = options_.logger}));
+  SY_ASSIGN_OR_RETURN(driver_, Driver::Create({.coordinator = options_.coordinator},
+                                              {.store = std::move(store),
+                                               .check_model = CheckModelFacts,
+                                               .load_model = LoadModelFacts,
+                                               .clock = &clock_,
+                                               .rng = &rng_,
+                                               .logger = options_.logger}));
   DeploymentSpec spec;
   spec.name = options_.name;
   spec.checkpoint = options_.checkpoint;

@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "core/base/name.h"
+
 namespace switchyard {
 namespace {
-
-constexpr std::size_t kNameMax = 128;  // as IsName
 
 bool IsSane(const StagingReport& report) {
   return report.deployment.size() <= kNameMax && report.experts_done >= 0 &&

@@ -11,6 +11,8 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/name.h"
+#include "core/base/status_macros.h"
 #include "core/held_expert_bytes.h"
 #include "model/synthetic_model.h"
 
@@ -19,7 +21,6 @@ namespace {
 
 // Upper limits that no sensible deployment reaches. They keep products and sums of these values
 // within their types, and texts within a message.
-constexpr std::size_t kNameMax = 128;
 constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
 constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
@@ -118,15 +119,6 @@ std::vector<DtypeOverride> DeploymentSpec::DtypeOverrides() const {
   return overrides;
 }
 
-bool IsName(absl::string_view text) {
-  // No slash, blank or quote, so that a name can stand in a path, a label or a message as it is.
-  return !text.empty() && text.size() <= kNameMax &&
-         std::all_of(text.begin(), text.end(), [](char c) {
-           return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
-                  c == '-';
-         });
-}
-
 absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
   DeploymentSpec full = spec;
   if (!IsName(full.name)) {
@@ -172,7 +164,7 @@ std::int64_t ModelFacts::ExpertBytes() const {
   return most;
 }
 
-absl::Status CheckFacts(const ModelFacts& facts) {
+absl::Status CheckLayout(const ModelFacts& facts) {
   const MoeShape& shape = facts.shape;
   // Sizes are divisors and lengths everywhere else, where they are not checked again.
   if (shape.hidden <= 0 || shape.intermediate <= 0 || shape.experts <= 0 || shape.top_k <= 0 ||
@@ -185,20 +177,26 @@ absl::Status CheckFacts(const ModelFacts& facts) {
     return BadFacts(absl::StrFormat("%d MoE layers, but schemes for %d", facts.layers.size(),
                                     facts.storage.size()));
   }
-  // One pass in the manifest's own order, so that a row too many is found as well as a missing one.
-  std::size_t row = 0;
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     if (facts.layers[i].value < 0 || (i > 0 && !(facts.layers[i - 1] < facts.layers[i]))) {
       return BadFacts("its MoE layers do not ascend");
     }
-    for (std::int32_t expert = 0; expert < shape.experts; ++expert) {
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckFacts(const ModelFacts& facts) {
+  SY_RETURN_IF_ERROR(CheckLayout(facts));
+  // One pass in the manifest's own order, so that a row too many is found as well as a missing one.
+  std::size_t row = 0;
+  for (const LayerId layer : facts.layers) {
+    for (std::int32_t expert = 0; expert < facts.shape.experts; ++expert) {
       for (const Projection p : kAllProjections) {
         if (row >= facts.manifest.tensors.size()) return BadFacts("its manifest ends early");
         const TensorHash& tensor = facts.manifest.tensors[row++];
-        if (tensor.layer != facts.layers[i] || tensor.expert.value != expert ||
-            tensor.projection != p) {
+        if (tensor.layer != layer || tensor.expert.value != expert || tensor.projection != p) {
           return BadFacts(absl::StrFormat("its manifest has no hash for layer %d expert %d %s",
-                                          facts.layers[i].value, expert, ProjectionName(p)));
+                                          layer.value, expert, ProjectionName(p)));
         }
       }
     }

@@ -80,13 +80,10 @@ struct DeploymentSpec {
 };
 
 // Returns `spec` with every default filled in and phases in ascending order.
-// Errors: kInvalidArgument (BAD_CONFIG) naming the field: a name that is not one (IsName), an empty
-// checkpoint, a phase or a layer's phase given twice, a count or time that is negative or above its
-// limit.
+// Errors: kInvalidArgument (BAD_CONFIG) naming the field: a name that is not one
+// (core/base/name.h), an empty checkpoint, a phase or a layer's phase given twice, a count or time
+// that is negative or above its limit.
 absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec);
-
-// True for 1 to 128 characters of [A-Za-z0-9._-]: names of deployments, models and workers.
-bool IsName(absl::string_view text);
 
 // How the checkpoint stores the experts of one layer.
 struct LayerStorage {
@@ -119,8 +116,11 @@ struct ModelFacts {
   friend bool operator==(const ModelFacts&, const ModelFacts&) = default;
 };
 
-// Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend, each has its storage,
-// and the manifest has exactly one row for each projection of each expert of each layer.
+// Errors: kDataLoss (CHECKPOINT) unless sizes are positive, layers ascend and each has its storage.
+// The manifest may be missing.
+absl::Status CheckLayout(const ModelFacts& facts);
+// The same, and unless the manifest has exactly one row for each projection of each expert of each
+// layer.
 absl::Status CheckFacts(const ModelFacts& facts);
 
 }  // namespace switchyard

@@ -22,6 +22,7 @@ absl::StatusOr<StoredDeployment*> MemoryStore::Find(const std::string& deploymen
 absl::Status MemoryStore::Apply(const PutDeployment& put) {
   const auto [it, added] = deployments_.try_emplace(put.deployment);
   it->second.deployment = put.deployment;
+  applies_.erase(put.deployment);
   it->second.record = put.record;
   if (added) it->second.high_water = deleted_high_water_;
   std::vector<StoredRevision>& revisions = it->second.revisions;
@@ -101,6 +102,7 @@ absl::Status MemoryStore::Apply(const MarkServing& mark) {
 }
 
 absl::Status MemoryStore::Apply(const DeleteDeployment& gone) {
+  applies_.erase(gone.deployment);
   const auto it = deployments_.find(gone.deployment);
   if (it == deployments_.end()) return absl::OkStatus();
   deleted_high_water_ = std::max(deleted_high_water_, it->second.high_water);
@@ -118,12 +120,22 @@ absl::Status MemoryStore::Apply(const PutWorkerDuty& put) {
   return absl::OkStatus();
 }
 
+absl::Status MemoryStore::Apply(const PutApply& put) {
+  if (put.record.empty()) {
+    applies_.erase(put.deployment);
+  } else {
+    applies_[put.deployment] = put.record;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StoredState> MemoryStore::Load() {
   StoredState state;
   for (const auto& [name, stored] : deployments_) state.deployments.push_back(stored);
   state.checkpoints = checkpoints_;
   state.deleted_high_water = deleted_high_water_;
   state.duties = duties_;
+  state.applies = applies_;
   return state;
 }
 

@@ -23,6 +23,7 @@ class MemoryStore final : public StateStore {
   absl::Status Apply(const MarkServing& mark);
   absl::Status Apply(const DeleteDeployment& gone);
   absl::Status Apply(const PutWorkerDuty& put);
+  absl::Status Apply(const PutApply& put);
   absl::StatusOr<StoredDeployment*> Find(const std::string& deployment);
   void DropUnusedCheckpoints();
 
@@ -31,6 +32,7 @@ class MemoryStore final : public StateStore {
   std::map<Sha256Digest, std::string> checkpoints_;
   Epoch deleted_high_water_;
   WorkerDuties duties_;
+  std::map<std::string, std::string> applies_;
 };
 
 }  // namespace switchyard

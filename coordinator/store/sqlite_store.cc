@@ -14,10 +14,11 @@ namespace {
 using Query = SqliteDatabase::Query;
 
 // The layout of the tables. Records and plans carry formats of their own. Format 1 has neither
-// `deleted` nor `workers`, format 2 neither `revisions` nor `checkpoints`: a file of these gets
-// them when it is opened. The number then keeps an older version away, which would use numbers of
-// deleted deployments again, and would write records without their revisions.
-constexpr std::uint64_t kFormat = 3;
+// `deleted` nor `workers`, format 2 neither `revisions` nor `checkpoints`, format 3 no `applies`: a
+// file of these gets them when it is opened. The number then keeps an older version away, which
+// would use numbers of deleted deployments again, write records without their revisions, and leave
+// applies that others have replaced.
+constexpr std::uint64_t kFormat = 4;
 
 // The numbers that conditions compare are columns of their own; records and plans are opaque, so
 // that their formats can change without a migration. WITHOUT ROWID: rows are found by name only.
@@ -54,6 +55,10 @@ CREATE TABLE IF NOT EXISTS deleted (
 CREATE TABLE IF NOT EXISTS workers (
   id TEXT PRIMARY KEY,
   duty INTEGER NOT NULL
+) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS applies (
+  deployment TEXT PRIMARY KEY,
+  record BLOB NOT NULL
 ) WITHOUT ROWID;
 )sql";
 
@@ -119,7 +124,12 @@ absl::Status Add(const SqliteDatabase& db, const std::string& deployment,
       .Run();
 }
 
+absl::Status EndApply(const SqliteDatabase& db, const std::string& deployment) {
+  return Query(db, "DELETE FROM applies WHERE deployment = ?").Text(deployment).Run();
+}
+
 absl::Status Apply(const SqliteDatabase& db, const PutDeployment& put) {
+  SY_RETURN_IF_ERROR(EndApply(db, put.deployment));
   SY_RETURN_IF_ERROR(Query(db,
                            "INSERT INTO deployments (name, record, high_water) "
                            "VALUES (?, ?, coalesce((SELECT high_water FROM deleted), 0)) "
@@ -201,6 +211,7 @@ absl::Status Apply(const SqliteDatabase& db, const MarkServing& mark) {
 }
 
 absl::Status Apply(const SqliteDatabase& db, const DeleteDeployment& gone) {
+  SY_RETURN_IF_ERROR(EndApply(db, gone.deployment));
   SY_RETURN_IF_ERROR(
       Query(db,
             "INSERT INTO deleted (only, high_water) "
@@ -225,6 +236,14 @@ absl::Status Apply(const SqliteDatabase& db, const PutWorkerDuty& put) {
                "ON CONFLICT (id) DO UPDATE SET duty = excluded.duty")
       .Text(put.worker)
       .Number(static_cast<std::uint64_t>(put.duty))
+      .Run();
+}
+
+absl::Status Apply(const SqliteDatabase& db, const PutApply& put) {
+  if (put.record.empty()) return EndApply(db, put.deployment);
+  return Query(db, "INSERT OR REPLACE INTO applies (deployment, record) VALUES (?, ?)")
+      .Text(put.deployment)
+      .Blob(put.record.data(), put.record.size())
       .Run();
 }
 
@@ -336,6 +355,10 @@ absl::StatusOr<StoredState> SqliteStore::Load() {
     state.deleted_high_water = Epoch{row.Number(0)};
   }));
   SY_RETURN_IF_ERROR(LoadDuties(*database_, state.duties));
+  SY_RETURN_IF_ERROR(
+      Query(*database_, "SELECT deployment, record FROM applies").Run([&](const Query& row) {
+        state.applies[row.Bytes(0)] = row.Bytes(1);
+      }));
   return state;
 }
 

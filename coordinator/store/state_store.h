@@ -3,7 +3,8 @@
 // For each deployment a store keeps: its record (opaque bytes), the highest epoch number given out,
 // the epoch that was last announced to sources ("serving"), and the plans from the one that served
 // before it upwards, and its revisions (coordinator/history/revisions.h). Besides, it keeps the
-// duties of workers, and the highest number of any deployment that was deleted. Each write is one
+// duties of workers, applies that are not done, and the highest number of any deployment that was
+// deleted. Each write is one
 // atomic, durable change. After OK it survives a crash of the process or the machine. After an
 // error it may have happened or not, and Load shows which.
 //
@@ -75,8 +76,14 @@ struct PutWorkerDuty {
   std::string worker;
   WorkerDuty duty = WorkerDuty::kServe;
 };
+// An apply that goes on also after a restart: `record` is opaque. PutDeployment and
+// DeleteDeployment of that name end it, and so does an empty record. No condition.
+struct PutApply {
+  std::string deployment;
+  std::string record;
+};
 using StoreWrite = std::variant<PutDeployment, ReserveEpoch, CommitPlan, MarkServing,
-                                DeleteDeployment, PutWorkerDuty>;
+                                DeleteDeployment, PutWorkerDuty, PutApply>;
 
 struct StoredPlan {
   Epoch epoch;
@@ -107,7 +114,8 @@ struct StoredState {
   std::map<Sha256Digest, std::string> checkpoints;
   // The highest number that a deleted deployment gave out; 0: none was deleted.
   Epoch deleted_high_water;
-  WorkerDuties duties;  // without kServe
+  WorkerDuties duties;                              // without kServe
+  std::map<std::string, std::string> applies = {};  // records of PutApply, by deployment
 };
 
 // Implementations need no locks of their own: the driver calls them from one thread at a time.

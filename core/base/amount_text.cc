@@ -34,6 +34,10 @@ std::string In(std::int64_t bytes, const Unit& unit) {
 
 }  // namespace
 
+std::string CountText(std::int64_t count, absl::string_view one) {
+  return absl::StrCat(count, " ", one, count == 1 ? "" : "s");
+}
+
 std::string ShareText(std::int64_t done_bytes, std::int64_t total_bytes) {
   const Unit unit = UnitFor(total_bytes);
   return absl::StrCat(In(done_bytes, unit), " of ", In(total_bytes, unit), " ", unit.name);

@@ -5,10 +5,14 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 #include "core/base/clock.h"
 
 namespace switchyard {
 
+// "1 worker", "2 workers". `one` is a word whose plural ends with s.
+std::string CountText(std::int64_t count, absl::string_view one);
 // "1.2 of 1.7 GiB": both in the unit of `total`.
 std::string ShareText(std::int64_t done_bytes, std::int64_t total_bytes);
 // "412.0 MiB/s".

@@ -60,6 +60,19 @@ int SignalWait::Wait() {
 // A signal to this process, because sigwait cannot wait for anything else.
 void SignalWait::Raise() { kill(getpid(), SIGTERM); }
 
+void FatalError::Report(const absl::Status& why) {
+  {
+    const MutexLock lock(mutex_);
+    why_.Update(why);
+  }
+  signals_->Raise();
+}
+
+absl::Status FatalError::why() const {
+  const MutexLock lock(mutex_);
+  return why_;
+}
+
 ProgramLog::ProgramLog(absl::string_view process, const LogSettings& settings,
                        std::vector<Library> libraries)
     : configured_(LevelOf(settings)),

@@ -12,6 +12,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/log.h"
+#include "core/base/mutex.h"
 #include "services/bin/program_options.h"
 
 namespace switchyard {
@@ -30,6 +31,20 @@ class SignalWait {
  private:
   // The signals that Wait receives.
   sigset_t set_{};
+};
+
+// An error that ends the program, from whichever thread. Thread-safe.
+class FatalError {
+ public:
+  explicit FatalError(SignalWait* signals) : signals_(signals) {}
+  // Ends the wait for signals. The first error stays.
+  void Report(const absl::Status& why);
+  [[nodiscard]] absl::Status why() const;
+
+ private:
+  SignalWait* const signals_;
+  mutable Mutex mutex_;
+  absl::Status why_ SY_GUARDED_BY(mutex_);
 };
 
 // The log of a program: its own lines and those of the libraries that it uses. Not thread-safe; the

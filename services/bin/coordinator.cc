@@ -1,10 +1,13 @@
 // switchyard-coordinator: places experts, plans epochs and opens sessions. It is never in the path
 // of tokens. Exit codes: core/cli/exit_code.h.
+#include <atomic>
+#include <cstddef>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,10 +17,12 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 
+#include "coordinator/checkpoints/model_loader.h"
+#include "coordinator/checkpoints/remembering_loader.h"
 #include "coordinator/driver.h"
-#include "coordinator/model_loader.h"
 #include "coordinator/spec/dispatch_defaults.h"
 #include "coordinator/store/registry.h"
+#include "core/base/error.h"
 #include "core/base/once_set.h"
 #include "core/base/status_macros.h"
 #include "core/rng.h"
@@ -37,8 +42,9 @@
 namespace switchyard {
 namespace {
 
-// Applying a deployment hashes the whole checkpoint, which can be hundreds of gigabytes.
-constexpr Duration kApplyTimeout = std::chrono::minutes(30);
+// How long the ports wait for the outcome of the first applies, which is known by then unless a
+// checkpoint's disk is slow.
+constexpr Duration kFirstAnswers = std::chrono::milliseconds(120);
 // Short: open calls are answered by the driver's shutdown before this applies.
 constexpr Duration kShutdown = std::chrono::seconds(2);
 // How long a worker may take to answer at its endpoint before it counts as unreachable.
@@ -46,9 +52,17 @@ constexpr Duration kDial = std::chrono::seconds(4);
 
 absl::StatusOr<std::vector<DeploymentSpec>> ReadSpecs(const std::vector<std::string>& paths) {
   std::vector<DeploymentSpec> all;
+  std::map<std::string, std::string> files;  // by the name of a deployment
   for (const std::string& path : paths) {
     SY_ASSIGN_OR_RETURN(const std::vector<v1::DeploymentSpec> specs, ReadDeployments(path));
     for (const v1::DeploymentSpec& proto : specs) {
+      // Within a file ReadDeployments sees it.
+      const auto [file, added] = files.try_emplace(proto.name(), path);
+      if (!added) {
+        return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                         absl::StrCat("deployment \"", proto.name(), "\" is in ", file->second,
+                                      " and in ", path, "; give each a name of its own"));
+      }
       v1::ApplyDeploymentRequest request;
       *request.mutable_deployment() = proto;
       SY_ASSIGN_OR_RETURN(all.emplace_back(), FromProto(request));
@@ -57,22 +71,23 @@ absl::StatusOr<std::vector<DeploymentSpec>> ReadSpecs(const std::vector<std::str
   return all;
 }
 
-absl::Status ApplyAndWait(Driver& driver, const DeploymentSpec& spec) {
-  auto applied = std::make_shared<std::promise<absl::Status>>();
-  driver.ApplyDeployment(spec, /*dry_run=*/false,
-                         [applied](absl::StatusOr<DeploymentView> deployment) {
-                           applied->set_value(deployment.status());
-                         });
-  std::future<absl::Status> result = applied->get_future();
-  if (result.wait_for(kApplyTimeout) != std::future_status::ready) {
-    return absl::UnavailableError(
-        absl::StrCat("applying deployment ", spec.name, " took too long"));
+// Applies in a first start. A deployment that cannot be applied ends the program.
+void ApplyFirst(Driver& driver, const std::vector<DeploymentSpec>& specs, FatalError& fatal) {
+  const auto answers = std::make_shared<std::promise<void>>();
+  const auto left = std::make_shared<std::atomic<std::size_t>>(specs.size());
+  for (const DeploymentSpec& spec : specs) {
+    driver.ApplyDeployment(
+        spec, /*dry_run=*/false,
+        [&fatal, answers, left](const absl::StatusOr<DeploymentView>& deployment) {
+          if (!deployment.ok()) fatal.Report(deployment.status());
+          if (left->fetch_sub(1) == 1) answers->set_value();
+        });
   }
-  return result.get();
+  if (!specs.empty()) answers->get_future().wait_for(kFirstAnswers);
 }
 
 // A failure here is no reason to end: the deployments of the store go on.
-void ApplyInBackground(Driver& driver, const DeploymentSpec& spec, Logger& logger) {
+void ApplyAgain(Driver& driver, const DeploymentSpec& spec, Logger& logger) {
   driver.ApplyDeployment(
       spec, /*dry_run=*/false,
       [&logger, name = spec.name](absl::StatusOr<DeploymentView> deployment) {
@@ -107,8 +122,7 @@ void SayWherePlansAre(const std::string& store, Logger& logger) {
   }
 }
 
-// Null: the command line wants none. Opened before deployments are applied, so that a probe can
-// tell a coordinator that reads a checkpoint from one that is dead.
+// Null: the command line wants none.
 absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const NetworkSettings& network,
                                                              const std::string& host,
                                                              const Driver* driver,
@@ -123,23 +137,17 @@ absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const NetworkSettin
   return system;
 }
 
-// Applies what the command line names. A first start applies before the port is open, so that the
-// first worker or session already finds the deployments. A restart opens the port at once: reading
-// the checkpoints takes minutes, and the workers of what is stored have join_timeout to come back.
-absl::Status ApplyAll(Driver& driver, const std::vector<DeploymentSpec>& specs, Logger& logger) {
+// Applies what the command line names. Checkpoints are read while the ports are open already.
+void ApplyAll(Driver& driver, const std::vector<DeploymentSpec>& specs, FatalError& fatal,
+              Logger& logger) {
   const bool restarted = !driver.View().deployments.empty();
-  for (const DeploymentSpec& spec : specs) {
-    if (restarted) {
-      ApplyInBackground(driver, spec, logger);
-    } else {
-      SY_RETURN_IF_ERROR(ApplyAndWait(driver, spec));
-    }
-  }
-  return absl::OkStatus();
+  if (!restarted) return ApplyFirst(driver, specs, fatal);
+  for (const DeploymentSpec& spec : specs) ApplyAgain(driver, spec, logger);
 }
 
 absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, ProgramLog& log) {
   Logger* const logger = log.logger();
+  FatalError fatal(&signals);
   SteadyClock clock;
   SystemRng rng;
   SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore(options.store));
@@ -152,14 +160,16 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   const auto dial = [&dialer](const DialWorker& request, std::function<void(absl::Status)> done) {
     dialer.Dial(request, std::move(done));
   };
-  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Driver> driver,
-                      Driver::Create(driver_options, {.store = std::move(store),
-                                                      .load_model = LoadModelFacts,
-                                                      .clock = &clock,
-                                                      .rng = &rng,
-                                                      .logger = logger,
-                                                      .once = &once,
-                                                      .dial = dial}));
+  SY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Driver> driver,
+      Driver::Create(driver_options, {.store = std::move(store),
+                                      .check_model = CheckModelFacts,
+                                      .load_model = RememberingLoader(LoadModelFacts),
+                                      .clock = &clock,
+                                      .rng = &rng,
+                                      .logger = logger,
+                                      .once = &once,
+                                      .dial = dial}));
   SY_ASSIGN_OR_RETURN(const std::vector<DeploymentSpec> specs, ReadSpecs(options.deployments));
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
   std::unique_ptr<CoordinatorServer> server;  // outlives the monitor, which sets its health
@@ -167,7 +177,8 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   HealthMonitor monitor([&health] { return health.Look(); });
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<SystemServer> system,
                       OpenSystemPort(options.network, listen.host, driver.get(), &monitor));
-  SY_RETURN_IF_ERROR(ApplyAll(*driver, specs, *logger));
+  ApplyAll(*driver, specs, fatal, *logger);
+  SY_RETURN_IF_ERROR(fatal.why());
   CoordinatorServerOptions server_options;
   server_options.grpc.host = listen.host;
   server_options.grpc.port = listen.port;
@@ -182,12 +193,15 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   std::printf("ready %s\n", server->grpc().endpoint().c_str());
   std::fflush(stdout);
   log.WaitForEnd(&signals);
+  // Before the driver ends, which answers everything with an error.
+  const absl::Status why = fatal.why();
   health.SetAccepting(false);
   // The driver first: gRPC's Shutdown waits for streams that only the driver ends.
   const bool ended = driver->Shutdown(kShutdown);
   server->grpc().Shutdown(kShutdown);
-  if (!ended) std::quick_exit(0);  // A thread still reads a model; joining it could take minutes.
-  return absl::OkStatus();
+  // A thread still reads a piece of a model; joining it could take long.
+  if (!ended) std::quick_exit(EndWith(why, logger));
+  return why;
 }
 
 int Main(int argc, char** argv) {

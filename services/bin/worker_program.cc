@@ -15,7 +15,6 @@
 #include "core/base/dial_address.h"
 #include "core/base/error.h"
 #include "core/base/log.h"
-#include "core/base/mutex.h"
 #include "core/base/port_range.h"
 #include "core/base/status_macros.h"
 #include "core/format/dtype.h"
@@ -87,28 +86,6 @@ struct Worker {
   std::unique_ptr<SystemServer> system;  // null: the command line wants none
 };
 
-// A device that has failed for good ends the process: the coordinator places its experts elsewhere.
-class DeviceFault {
- public:
-  explicit DeviceFault(SignalWait* signals) : signals_(signals) {}
-  void Report(const absl::Status& why) {
-    {
-      const MutexLock lock(mutex_);
-      why_ = why;
-    }
-    signals_->Raise();
-  }
-  [[nodiscard]] absl::Status why() const {
-    const MutexLock lock(mutex_);
-    return why_;
-  }
-
- private:
-  SignalWait* signals_;
-  mutable Mutex mutex_;
-  absl::Status why_ SY_GUARDED_BY(mutex_);
-};
-
 // UCX listens where gRPC does, unless it is told otherwise.
 std::string DevicesOf(const WorkerSettings& options) {
   if (!options.net_devices.empty()) return options.net_devices;
@@ -132,7 +109,7 @@ TransportOptions TransportFor(const WorkerSettings& options, Incarnation incarna
 
 absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const WorkerSettings& options,
                                                      const MakeDeviceFunction& make_device,
-                                                     Worker& worker, DeviceFault& fault) {
+                                                     Worker& worker, FatalError& fault) {
   ExpertNodeOptions node;
   node.worker_id = options.id;
   worker.incarnation = worker.rng.NextId<Incarnation>();
@@ -149,6 +126,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const WorkerSettings& optio
     node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
   }
   node.leave_timeout = options.leave_timeout;
+  // One that has failed for good: the coordinator places its experts elsewhere.
   node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
   node.rng = &worker.rng;
@@ -205,7 +183,7 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
                  SignalWait& signals, ProgramLog& log) {
   Worker worker;
   worker.logger = log.logger();
-  DeviceFault fault(&signals);
+  FatalError fault(&signals);
   SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, make_device, worker, fault));
   worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
   worker.session_channel = MakeGrpcSessionChannel(options.coordinator);

@@ -140,12 +140,13 @@ void Encode(const ServedModel& in, v1::Model* out) {
 
 void Encode(const DeploymentView& in, v1::Deployment* out) {
   Encode(in.spec, out->mutable_spec());
-  // Its checkpoint is not read yet, so that nothing else is known.
-  const bool known = in.state != DeploymentState::kReading;
+  // Its checkpoint is not read, so that nothing else is known.
+  const bool known = in.shape.experts > 0;
   if (in.reading) Encode(*in.reading, out->mutable_reading());
   if (known) Encode(in.shape, out->mutable_shape());
   for (const LayerId layer : in.layers) out->add_layers(static_cast<std::uint32_t>(layer.value));
-  if (known) EncodeDigest(in.manifest, out->mutable_manifest_hash());
+  const bool hashed = in.manifest != Sha256Digest{};
+  if (known && hashed) EncodeDigest(in.manifest, out->mutable_manifest_hash());
   out->set_state(EnumToProto(in.state));
   // Without a committed plan, the epoch stays 0 and the hash empty.
   if (in.serving != nullptr) {
@@ -161,6 +162,7 @@ void Encode(const DeploymentView& in, v1::Deployment* out) {
   out->set_activity(in.activity);
   // Errors in the view are the deployment's own and keep their reason for syctl's hints.
   if (!in.problem.ok()) *out->mutable_problem() = StatusToProto(in.problem);
+  if (!in.apply_failure.ok()) *out->mutable_apply_failure() = StatusToProto(in.apply_failure);
   for (const std::string& line : in.left_out) out->add_left_out(line);
   out->set_sessions(static_cast<std::uint32_t>(in.sessions));
   Encode(in.spec.coordinator_defaults, out->mutable_coordinator_defaults());

@@ -9,6 +9,7 @@
 
 #include "coordinator/driver.h"
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/base/status_macros.h"
 #include "core/protocol_version.h"
 #include "services/convert/admin.h"
@@ -179,11 +180,13 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     absl::StatusOr<DeploymentSpec> spec = FromProto(*request);
     if (!spec.ok()) return Refuse(context, spec.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    driver_->ApplyDeployment(*std::move(spec), request->validate_only(),
-                             [reactor, response](const absl::StatusOr<DeploymentView>& view) {
-                               if (view.ok()) *response = ApplyResponse(*view);
-                               reactor->Finish(StatusToGrpc(view.status()));
-                             });
+    driver_->ApplyDeployment(
+        *std::move(spec), request->validate_only(),
+        [reactor, response](const absl::StatusOr<DeploymentView>& view) {
+          if (view.ok()) *response = ApplyResponse(*view);
+          reactor->Finish(StatusToGrpc(view.status()));
+        },
+        request->hash_weights());
     return reactor;
   }
 

@@ -14,6 +14,7 @@
 #include "coordinator/spec/deployment.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "core/base/name.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/grpc_status.h"

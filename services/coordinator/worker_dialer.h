@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 
+#include "coordinator/effects.h"
 #include "coordinator/events.h"
 #include "core/base/clock.h"
 

@@ -68,9 +68,10 @@ void Cluster::Say(FakeWorker& worker, WorkerMessage message) {
   Step(StreamMessage{worker.stream, std::move(message)});
 }
 
-absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool dry_run) {
+absl::StatusOr<DeploymentView> Cluster::Apply(const DeploymentSpec& spec, bool dry_run,
+                                              bool hash_weights) {
   deployment_.reset();
-  Step(ApplyRequested{RequestId{++last_id_}, spec, dry_run});
+  Step(ApplyRequested{RequestId{++last_id_}, spec, dry_run, hash_weights});
   if (!deployment_) return absl::InternalError("apply was not answered");
   return *deployment_;
 }
@@ -209,16 +210,27 @@ void Cluster::Perform(const DialWorker& effect) {
                                 it == unreachable.end() ? absl::OkStatus() : it->second});
 }
 
+absl::StatusOr<ModelFacts> Cluster::FactsAt(const std::string& checkpoint) const {
+  const auto it = models.find(checkpoint);
+  if (it != models.end()) return it->second;
+  return MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
+                   "no checkpoint at " + checkpoint);
+}
+
+void Cluster::Perform(const CheckModel& effect) {
+  absl::StatusOr<ModelFacts> facts = FactsAt(effect.checkpoint);
+  if (facts.ok()) facts->manifest = {};
+  queue_.push_back(ModelChecked{effect.id, std::move(facts)});
+}
+
+void Cluster::Perform(const CancelLoad& effect) { canceled_loads.push_back(effect.id); }
+
 void Cluster::Perform(const LoadModel& effect) {
   if (hold_loads) {
     held_loads.push_back(effect);
     return;
   }
-  const auto it = models.find(effect.checkpoint);
-  absl::StatusOr<ModelFacts> facts = MakeError(absl::StatusCode::kNotFound, Reason::kCheckpoint,
-                                               "no checkpoint at " + effect.checkpoint);
-  if (it != models.end()) facts = it->second;
-  queue_.push_back(ModelLoaded{effect.id, std::move(facts)});
+  queue_.push_back(ModelLoaded{effect.id, FactsAt(effect.checkpoint)});
 }
 
 void Cluster::Perform(const WriteStore& effect) {

@@ -74,7 +74,12 @@ class Cluster {
   FakeWorker& worker(const std::string& id) { return workers_.at(id); }
 
   // Operators and sources.
-  absl::StatusOr<DeploymentView> Apply(const DeploymentSpec& spec, bool dry_run = false);
+  absl::StatusOr<DeploymentView> Apply(const DeploymentSpec& spec, bool dry_run = false,
+                                       bool hash_weights = false);
+  // The answer to the last apply, rollback or deletion, which may have come later.
+  [[nodiscard]] const std::optional<absl::StatusOr<DeploymentView>>& answer() const {
+    return deployment_;
+  }
   absl::StatusOr<DeploymentView> Rollback(std::uint64_t to_revision = 0,
                                           const std::string& name = "demo");
   absl::StatusOr<DeploymentView> Delete(const std::string& name = "demo", bool at_once = false);
@@ -105,6 +110,7 @@ class Cluster {
   std::map<std::string, ModelFacts> models{{"/models/m", testing::MakeFacts()}};
   bool hold_loads = false;  // checkpoints are not read; what would be waits in `held_loads`
   std::vector<LoadModel> held_loads;
+  std::vector<RequestId> canceled_loads;
   bool hold_writes = false;   // writes wait in `held`
   absl::Status write_status;  // not OK: writes fail
   std::vector<WriteStore> held;
@@ -122,7 +128,10 @@ class Cluster {
   void Perform(const SendMessage& effect);
   void Perform(const CloseStream& effect);
   void Perform(const DialWorker& effect);
+  [[nodiscard]] absl::StatusOr<ModelFacts> FactsAt(const std::string& checkpoint) const;
+  void Perform(const CheckModel& effect);
   void Perform(const LoadModel& effect);
+  void Perform(const CancelLoad& effect);
   void Perform(const WriteStore& effect);
   void Perform(const AnswerDeployment& effect);
   void Perform(const AnswerDuty& effect) { duty_ = effect.result; }

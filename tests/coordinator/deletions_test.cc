@@ -70,6 +70,8 @@ TEST_F(DeletionTest, ItServesItsSessionsUntilTheLastOneCloses) {
 
   SY_ASSERT_OK_AND_ASSIGN(const DeploymentView view, cluster.Delete());
   EXPECT_EQ(view.sessions, 2);
+  EXPECT_EQ(view.activity,
+            "serving epoch 1; waiting for 2 sessions to close, which --now would end");
   Close(first);
   cluster.Advance(seconds(30));
   EXPECT_EQ(cluster.Deployment().state, DeploymentState::kDeleting);

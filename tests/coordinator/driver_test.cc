@@ -105,7 +105,8 @@ class DriverTest : public ::testing::Test {
  protected:
   void Start(std::unique_ptr<StateStore> store = std::make_unique<MemoryStore>(),
              DriverOptions options = {}) {
-    Driver::Parts parts{std::move(store), load_model, &clock_, &rng_, &logger_, &once_};
+    Driver::Parts parts{std::move(store), check_model, load_model, &clock_, &rng_,
+                        &logger_,         &once_};
     auto made = Driver::Create(std::move(options), std::move(parts));
     SY_ASSERT_OK(made);
     driver = *std::move(made);
@@ -135,6 +136,7 @@ class DriverTest : public ::testing::Test {
     return worker;
   }
 
+  ModelChecker check_model = [](const std::string&) { return testing::MakeLayout(); };
   ModelLoader load_model = [](const std::string&, const ManifestProgress&) {
     return testing::MakeFacts();
   };
@@ -217,6 +219,7 @@ TEST_F(DriverTest, LogsAWarningOfPlansOnceAProcess) {
   ::testing::internal::CaptureStderr();
   for (int life = 0; life < 2; ++life) {
     auto made = Driver::Create(options, {.store = std::make_unique<MemoryStore>(),
+                                         .check_model = check_model,
                                          .load_model = load_model,
                                          .clock = &clock_,
                                          .rng = &rng_,
@@ -419,7 +422,8 @@ TEST_F(DriverTest, ASinkIsNotCalledAfterItsStreamWasClosed) {
 TEST_F(DriverTest, RefusesAnUnknownPlacementPolicy) {
   DriverOptions options;
   options.placement = "astrology";
-  Driver::Parts parts{std::make_unique<MemoryStore>(), load_model, &clock_, &rng_, &logger_};
+  Driver::Parts parts{
+      std::make_unique<MemoryStore>(), check_model, load_model, &clock_, &rng_, &logger_};
 
   EXPECT_THAT(Driver::Create(options, std::move(parts)),
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));

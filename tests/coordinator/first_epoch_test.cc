@@ -103,7 +103,7 @@ TEST(FirstEpochTest, ADryRunSaysWhenMinWorkersIsNotReachedAndShowsThePlan) {
 
   EXPECT_EQ(
       one.activity,
-      "checked; a plan with 1 workers is possible (the first plan: all 32 experts are loaded); "
+      "checked; a plan with 1 worker is possible (the first plan: all 32 experts are loaded); "
       "min_workers is not reached: 1 of 2 are "
       "connected (w0), and a first plan waits for more up to join_timeout");
   EXPECT_EQ(

@@ -88,6 +88,22 @@ TEST_F(ViewTest, SaysHowFarEachWorkerOfAChangeIs) {
   EXPECT_TRUE(cluster.Deployment().staging.empty());
 }
 
+TEST_F(ViewTest, TheLogSaysEveryTenSecondsHowFarAChangeIs) {
+  cluster.models["/models/b"] = MakeFacts({.weights = 2});
+  HoldPrepares();
+  SY_ASSERT_OK(cluster.Apply(OtherModel()));
+  cluster.reports.clear();
+
+  cluster.Advance(seconds(25), milliseconds(500));
+
+  int lines = 0;
+  for (const switchyard::Report& report : cluster.reports) {
+    const bool late = report.text.find("epoch 2 is not ready: ") != std::string::npos;
+    if (late && report.text.find("waiting for w0 (not begun)") != std::string::npos) ++lines;
+  }
+  EXPECT_EQ(lines, 2);
+}
+
 TEST_F(ViewTest, SaysWhatKeepsAWorkerFromLoading) {
   cluster.models["/models/b"] = MakeFacts({.weights = 2});
   HoldPrepares();
@@ -191,6 +207,7 @@ TEST_F(ViewTest, ACoordinatorThatRestartsInBetweenKnowsTheCheckpointThatServes) 
 }
 
 TEST_F(ViewTest, AnApplyThatReadsItsCheckpointShowsHowFarItIs) {
+  cluster.models["/models/b"] = MakeFacts({.weights = 2});
   cluster.hold_loads = true;
   const auto waiting = cluster.Apply(OtherModel());
   EXPECT_THAT(waiting.status().message(), HasSubstr("not answered"));
@@ -221,13 +238,14 @@ TEST_F(ViewTest, AnApplyThatReadsItsCheckpointShowsHowFarItIs) {
 }
 
 TEST_F(ViewTest, TheFirstApplyOfANameIsARowOfItsOwn) {
+  cluster.models["/models/b"] = MakeFacts({.weights = 2});
   cluster.hold_loads = true;
   DeploymentSpec first = OtherModel();
   first.name = "another";
   DeploymentSpec dry = OtherModel();
   dry.name = "dry";
   EXPECT_FALSE(cluster.Apply(first).ok());
-  EXPECT_FALSE(cluster.Apply(dry, /*dry_run=*/true).ok());
+  EXPECT_FALSE(cluster.Apply(dry, /*dry_run=*/true, /*hash_weights=*/true).ok());
 
   const CoordinatorView all = cluster.View();
 
@@ -243,8 +261,9 @@ TEST_F(ViewTest, TheFirstApplyOfANameIsARowOfItsOwn) {
 }
 
 TEST_F(ViewTest, ADryRunOfADeploymentThatServesSaysSo) {
+  cluster.models["/models/b"] = MakeFacts({.weights = 2});
   cluster.hold_loads = true;
-  EXPECT_FALSE(cluster.Apply(OtherModel(), /*dry_run=*/true).ok());
+  EXPECT_FALSE(cluster.Apply(OtherModel(), /*dry_run=*/true, /*hash_weights=*/true).ok());
 
   EXPECT_EQ(cluster.Deployment().activity,
             "serving epoch 1; a dry run is reading /models/b (not begun)");

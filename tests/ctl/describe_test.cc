@@ -20,7 +20,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 TEST(DescribeTest, SaysAllOfADeployment) {
-  EXPECT_EQ(DescribeDeploymentText(DeploymentMessage(), 0),
+  EXPECT_EQ(DescribeDeploymentText(DeploymentMessage(), nullptr, 0),
             "name:          local\n"
             "model:         toy\n"
             "checkpoint:    /models/toy\n"
@@ -45,6 +45,30 @@ TEST(DescribeTest, SaysAllOfADeployment) {
                 "left out:      -\n");
 }
 
+// Settings are those of what serves, also while another revision is refused or comes.
+TEST(DescribeTest, SaysWhatServesAndWhatWasAppliedLast) {
+  v1::Deployment deployment = DeploymentMessage();
+  deployment.set_revision(2);
+  deployment.set_serving_revision(1);
+  v1::Revision serving;
+  serving.set_number(1);
+  *serving.mutable_spec() = deployment.spec();
+  deployment.mutable_spec()->set_min_workers(5);
+
+  const std::string text = DescribeDeploymentText(deployment, &serving, 0);
+
+  EXPECT_THAT(text, HasSubstr("revision:      1 serves, 2 was applied last\n"));
+  EXPECT_THAT(text, HasSubstr("min workers:   2\n"));
+  EXPECT_THAT(text, HasSubstr("\nrevision 2 against revision 1, which serves:\n"
+                              "- min_workers: 2\n+ min_workers: 5\n"));
+}
+
+TEST(DescribeTest, SaysWhyTheLastApplyFailed) {
+  v1::Deployment deployment = DeploymentMessage();
+  *deployment.mutable_apply_failure() = ProblemMessage();
+  EXPECT_THAT(DescribeDeploymentText(deployment, nullptr, 0), HasSubstr("\nlast apply:    "));
+}
+
 TEST(DescribeTest, SaysWhatIsWrongAndWhatComes) {
   v1::Deployment deployment = DeploymentMessage();
   *deployment.mutable_problem() = ProblemMessage();
@@ -52,7 +76,7 @@ TEST(DescribeTest, SaysWhatIsWrongAndWhatComes) {
   deployment.add_left_out("w7: no memory");
   deployment.add_left_out("w8: no memory");
 
-  const std::string text = DescribeDeploymentText(deployment, 60);
+  const std::string text = DescribeDeploymentText(deployment, nullptr, 60);
 
   EXPECT_THAT(text, HasSubstr("problem:       worker w1: tensor x is not that of the\n"
                               "               manifest (DATA_LOSS, WEIGHT_HASH)\n"));
@@ -71,7 +95,7 @@ TEST(DescribeTest, SaysWhichModelServesWhichComesAndHowFarThatIs) {
   *deployment.add_staging() = StagingMessage("w1");
   deployment.mutable_reading()->set_checkpoint("/models/huge");
 
-  const std::string text = DescribeDeploymentText(deployment, 0);
+  const std::string text = DescribeDeploymentText(deployment, nullptr, 0);
 
   EXPECT_THAT(text, HasSubstr("model:         toy\n"
                               "checkpoint:    /models/toy\n"
@@ -100,7 +124,7 @@ TEST(DescribeTest, ADeploymentWhoseCheckpointIsReadHasNoFactsYet) {
   deployment.mutable_spec()->set_model("huge");
   deployment.set_state(v1::DEPLOYMENT_STATE_READING);
 
-  const std::string text = DescribeDeploymentText(deployment, 0);
+  const std::string text = DescribeDeploymentText(deployment, nullptr, 0);
 
   EXPECT_THAT(text, HasSubstr("model:         huge\n"));
   EXPECT_THAT(text, HasSubstr("state:         reading\n"));
@@ -112,9 +136,9 @@ TEST(DescribeTest, SaysWhoAskedForTheWireDtype) {
   deployment.mutable_coordinator_defaults()->set_dispatcher_output_dtype(v1::DTYPE_CHOICE_FP8);
   deployment.mutable_coordinator_defaults()->set_bf16_dispatch_flag("the environment");
 
-  const std::string by_default = DescribeDeploymentText(deployment, 0);
+  const std::string by_default = DescribeDeploymentText(deployment, nullptr, 0);
   deployment.mutable_spec()->set_dispatcher_output_dtype(v1::DTYPE_CHOICE_AUTO);
-  const std::string by_itself = DescribeDeploymentText(deployment, 0);
+  const std::string by_itself = DescribeDeploymentText(deployment, nullptr, 0);
 
   EXPECT_THAT(by_default,
               HasSubstr("wire dtype:    fp8, the coordinator's default\n"

@@ -1,5 +1,11 @@
 #include "ctl/syctl.h"
 
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -54,6 +60,20 @@ TEST(SyctlTest, AnErrorIsForPeopleOnStderrAndForProgramsOnStdout) {
   EXPECT_EQ(piped.exit_code, 1);
   EXPECT_EQ(piped.err, shown.err);
   EXPECT_EQ(Json::parse(piped.out)["error"]["reason"], "UNKNOWN_MODEL");
+}
+
+// As documented: another start would end in the same way.
+TEST(SyctlTest, AFileThatIsWrongOrMissingIsAWrongCommandLine) {
+  const ScriptedCoordinator coordinator;
+  const std::string file = absl::StrCat(::testing::TempDir(), "/syctl_test_", getpid(), ".yaml");
+  std::ofstream(file) << "name: [\n";
+  for (const std::string& path : {file, std::string("/nonexistent/file.yaml")}) {
+    const SyctlResult result =
+        RunSyctl({"apply", "-f", path, "--target", coordinator.endpoint()}, kTerminal);
+    EXPECT_EQ(result.exit_code, 2) << path;
+    EXPECT_THAT(result.err, HasSubstr(path));
+  }
+  std::filesystem::remove(file);
 }
 
 TEST(SyctlTest, WrongWordsAskNobody) {

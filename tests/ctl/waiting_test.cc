@@ -75,7 +75,7 @@ TEST_F(WaitingTest, ForADeploymentThatGoes) {
   Then([this] { coordinator_.deployments.clear_deployments(); });
 
   SY_EXPECT_OK(WaitForDeployment(For(20), "local", Condition::kDeleted));
-  EXPECT_THAT(lines_, ElementsAre("deployment local: 2 sessions are open"));
+  EXPECT_THAT(lines_, ElementsAre("deployment local: open: 2 sessions"));
 }
 
 TEST_F(WaitingTest, OneThatNobodyDeletesIsNotWaitedFor) {

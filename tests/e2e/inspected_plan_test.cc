@@ -7,7 +7,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
-#include "coordinator/model_loader.h"
+#include "coordinator/checkpoints/model_loader.h"
 #include "model/checkpoint_summary.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/testing/status_matchers.h"

@@ -40,6 +40,8 @@ class Control {
           queue.emplace_back(StoreWritten{write->write, absl::OkStatus()});
         } else if (const auto* dial = std::get_if<DialWorker>(&effect)) {
           queue.emplace_back(WorkerDialed{dial->worker, dial->incarnation, dial->endpoint, {}});
+        } else if (const auto* check = std::get_if<CheckModel>(&effect)) {
+          queue.emplace_back(ModelChecked{check->id, testing::MakeLayout()});
         } else if (const auto* load = std::get_if<LoadModel>(&effect)) {
           queue.emplace_back(ModelLoaded{load->id, testing::MakeFacts()});
         } else if (const auto* send = std::get_if<SendMessage>(&effect)) {

@@ -181,6 +181,18 @@ void CoordinatorNode::Perform(const DialWorker& effect) {
   });
 }
 
+void CoordinatorNode::Perform(const CheckModel& effect) {
+  ModelFacts facts = world_->models.at(effect.checkpoint);
+  facts.manifest = {};
+  const Duration takes = world_->Between(microseconds(100), milliseconds(20));
+  world_->network.AtNode(id_, takes, [this, request = effect.id, facts = std::move(facts)] {
+    Step(ModelChecked{request, facts});
+  });
+}
+
+// The load goes on, and its answer finds nobody.
+void CoordinatorNode::Perform(const CancelLoad& /*effect*/) {}
+
 void CoordinatorNode::Perform(const LoadModel& effect) {
   absl::StatusOr<ModelFacts> facts = world_->models.at(effect.checkpoint);
   const Duration takes = world_->Between(milliseconds(1), milliseconds(500));

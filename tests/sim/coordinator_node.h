@@ -58,7 +58,9 @@ class CoordinatorNode {
   void Perform(const SendMessage& effect);
   void Perform(const switchyard::CloseStream& effect);
   void Perform(const DialWorker& effect);
+  void Perform(const CheckModel& effect);
   void Perform(const LoadModel& effect);
+  void Perform(const CancelLoad& effect);
   void Perform(const WriteStore& effect);
   void Perform(const AnswerDeployment& /*effect*/) {}
   void Perform(const AnswerDuty& /*effect*/) {}

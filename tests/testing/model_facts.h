@@ -37,6 +37,13 @@ inline ModelFacts MakeFacts(const FactsShape& shape = {}) {
   return facts;
 }
 
+// What the headers of its checkpoint say.
+inline ModelFacts MakeLayout(const FactsShape& shape = {}) {
+  ModelFacts facts = MakeFacts(shape);
+  facts.manifest = {};
+  return facts;
+}
+
 inline CapabilitySet MakeCapabilities(std::int64_t weight_bytes_max = 0) {
   CapabilitySet capabilities;
   capabilities.device = DeviceKind::kCpu;

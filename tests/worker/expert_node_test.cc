@@ -8,8 +8,8 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "coordinator/checkpoints/model_loader.h"
 #include "coordinator/driver.h"
-#include "coordinator/model_loader.h"
 #include "coordinator/store/memory_store.h"
 #include "services/in_process/agent_channel.h"
 #include "tests/testing/status_matchers.h"
@@ -30,6 +30,7 @@ class ExpertNodeTest : public ::testing::Test {
  protected:
   void SetUp() override {
     SY_ASSERT_OK_AND_ASSIGN(driver_, Driver::Create({}, {.store = std::make_unique<MemoryStore>(),
+                                                         .check_model = CheckModelFacts,
                                                          .load_model = LoadModelFacts,
                                                          .clock = &clock_,
                                                          .rng = &rng_,

@@ -1,11 +1,13 @@
 #include "worker/agent/agent.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "core/base/amount_text.h"
 #include "core/base/error.h"
 #include "core/base/failure_scope.h"
 #include "core/base/status_macros.h"
@@ -17,6 +19,7 @@ namespace {
 // Epochs of one deployment: one serves while the next one loads. A third would need memory for the
 // weights of three.
 constexpr std::ptrdiff_t kResidentMax = 2;
+constexpr Duration kEveryLine = std::chrono::seconds(10);
 
 EpochKey KeyOf(const Plan& plan) { return {plan.deployment, plan.epoch}; }
 
@@ -92,6 +95,7 @@ void Agent::On(const AgentTick& event) {
                    MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kCoordinatorLost,
                              "the coordinator did not answer Register in time")});
   }
+  if (now_ >= next_line_) LogStaging(event.heartbeat);
   if (registered_ && now_ >= next_heartbeat_) {
     Send(event.heartbeat);
     // A quarter of the lease: two lost heartbeats in a row do not cost the membership.
@@ -362,6 +366,21 @@ std::string Agent::Lost() const {
   }
   return lost.empty() ? ""
                       : absl::StrCat(lost, ": steps that use its experts fail until the next plan");
+}
+
+void Agent::LogStaging(const Heartbeat& heartbeat) {
+  bool loads = false;
+  for (const StagingReport& report : heartbeat.staging) {
+    if (report.experts_done >= report.experts) continue;
+    loads = true;
+    // The first line comes when it is known that it takes its time.
+    if (next_line_ == TimePoint{}) continue;
+    Say(LogLevel::kInfo, {report.deployment, report.epoch},
+        absl::StrFormat("deployment %s: staging epoch %d: %d of %d experts, %s", report.deployment,
+                        report.epoch.value, report.experts_done, report.experts,
+                        ShareText(report.bytes_done, report.bytes)));
+  }
+  next_line_ = loads ? now_ + kEveryLine : TimePoint{};
 }
 
 void Agent::Say(LogLevel level, const EpochKey& key, std::string text, const absl::Status& why) {

@@ -86,6 +86,8 @@ class Agent {
   // Reports a line about an epoch; with the reason and the ids of `why`, if it is an error.
   void Say(LogLevel level, const EpochKey& key, std::string text,
            const absl::Status& why = absl::OkStatus());
+  // Reports every ten seconds how far the epochs are that are loaded.
+  void LogStaging(const Heartbeat& heartbeat);
   // Those of the epochs that sources may be bound to.
   [[nodiscard]] std::vector<DeploymentKeys> HeldKeys() const;
   // Forgets an epoch here and in the runtime.
@@ -118,6 +120,7 @@ class Agent {
 
   Duration lease_ttl_{};
   TimePoint next_heartbeat_;
+  TimePoint next_line_;  // of LogStaging
   TimePoint unregistered_since_;
   std::optional<TimePoint> leaving_since_;
   bool finished_ = false;

@@ -93,7 +93,7 @@ TEST_F(CoordinatorJournalTest, TellsTheLifeOfADeploymentAndItsWorkers) {
   ASSERT_EQ(cluster.Serving(), 1U);
   EXPECT_THAT(Said(),
               ElementsAre("w0 Joined", "demo Applied", "demo EpochPreparing", "demo EpochServing"));
-  EXPECT_EQ(Last("EpochServing").message, "epoch 1 serves on 1 workers");
+  EXPECT_EQ(Last("EpochServing").message, "epoch 1 serves on 1 worker");
   EXPECT_EQ(Last("EpochServing").last, cluster.wall_time);
 
   cluster.Join("w1");

@@ -5,6 +5,12 @@
 namespace switchyard {
 namespace {
 
+TEST(AmountTextTest, CountsInSingularAndPlural) {
+  EXPECT_EQ(CountText(1, "worker"), "1 worker");
+  EXPECT_EQ(CountText(0, "worker"), "0 workers");
+  EXPECT_EQ(CountText(2, "epoch"), "2 epochs");
+}
+
 constexpr std::int64_t kMiB = 1 << 20;
 constexpr std::int64_t kGiB = 1 << 30;
 

@@ -354,10 +354,10 @@ TEST_F(ProgramsTest, SyctlAppliesSeveralDeploymentsFromStandardInput) {
   EXPECT_THAT(deployments, HasSubstr("\"a\""));
   EXPECT_THAT(deployments, HasSubstr("\"b\""));
   // Nothing of a file with a mistake is applied.
-  EXPECT_EQ(apply(absl::StrCat("name: c\n", model, "\n---\nname: c\n", model, "\n")), 1);
+  EXPECT_EQ(apply(absl::StrCat("name: c\n", model, "\n---\nname: c\n", model, "\n")), 2);
   EXPECT_THAT(ReadBytes(dir_.Join("syctl")), HasSubstr("stdin:4: name: \"c\" is the name of the "
                                                        "deployment at line 1 already"));
-  EXPECT_EQ(apply("name: d\ncheckpoint: models/toy\n"), 1);
+  EXPECT_EQ(apply("name: d\ncheckpoint: models/toy\n"), 2);
   EXPECT_THAT(
       ReadBytes(dir_.Join("syctl")),
       HasSubstr("stdin:2: checkpoint: \"models/toy\" is relative, and standard input has no "

@@ -21,6 +21,7 @@ class CoordinatorHealthTest : public ::testing::Test {
  protected:
   void SetUp() override {
     SY_ASSERT_OK_AND_ASSIGN(driver_, Driver::Create({}, {.store = std::make_unique<MemoryStore>(),
+                                                         .check_model = nullptr,
                                                          .load_model = nullptr,
                                                          .clock = &steady_,
                                                          .rng = &rng_,

@@ -96,8 +96,11 @@ class CoordinatorServerTest : public ::testing::Test {
     options.coordinator.lease_ttl = seconds(60);
     Driver::Parts parts{
         std::make_unique<MemoryStore>(),
-        [](const std::string&, const ManifestProgress&) { return testing::MakeFacts(); }, &clock_,
-        &rng_, &logger_};
+        [](const std::string&) { return testing::MakeLayout(); },
+        [](const std::string&, const ManifestProgress&) { return testing::MakeFacts(); },
+        &clock_,
+        &rng_,
+        &logger_};
     SY_ASSERT_OK_AND_ASSIGN(driver, Driver::Create(options, std::move(parts)));
     SY_ASSERT_OK_AND_ASSIGN(
         server, CoordinatorServer::Start({.grpc = {}, .incarnation = {7, 8}}, driver.get()));

@@ -25,6 +25,7 @@ class DriverFixture : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(
         driver_,
         Driver::Create(options, {.store = std::make_unique<MemoryStore>(),
+                                 .check_model = [](const std::string&) { return MakeLayout(); },
                                  .load_model = [](const std::string&,
                                                   const ManifestProgress&) { return MakeFacts(); },
                                  .clock = &clock_,

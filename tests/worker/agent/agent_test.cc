@@ -127,6 +127,22 @@ TEST_F(AgentTest, HeartbeatsSayWhatIsStaged) {
   EXPECT_EQ(Sent<Heartbeat>()[0], heartbeat);
 }
 
+TEST_F(AgentTest, LogsEveryTenSecondsHowFarItsLoadingIs) {
+  Connect();
+  std::vector<std::string> lines;
+  for (int second = 0; second < 25; ++second) {
+    now += seconds(1);
+    Step(AgentTick{{.staging = {{"demo", Epoch{2}, second, 40, second << 20, 40 << 20}}}});
+    for (const AgentReport& report : Effects<AgentReport>()) lines.push_back(report.text);
+  }
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0], "deployment demo: staging epoch 2: 10 of 40 experts, 10.0 of 40.0 MiB");
+
+  now += seconds(30);
+  Step(AgentTick{{.staging = {{"demo", Epoch{2}, 40, 40, 40 << 20, 40 << 20}}}});
+  EXPECT_TRUE(Effects<AgentReport>().empty()) << "all is loaded";
+}
+
 TEST_F(AgentTest, HeartbeatsFourTimesInALeaseWithItsProgress) {
   Connect();
   for (int i = 0; i < 3; ++i) {

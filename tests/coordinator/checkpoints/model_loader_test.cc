@@ -1,4 +1,4 @@
-#include "coordinator/model_loader.h"
+#include "coordinator/checkpoints/model_loader.h"
 
 #include "gtest/gtest.h"
 

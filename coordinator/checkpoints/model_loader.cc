@@ -1,4 +1,4 @@
-#include "coordinator/model_loader.h"
+#include "coordinator/checkpoints/model_loader.h"
 
 #include <memory>
 #include <optional>
@@ -47,18 +47,23 @@ ModelFacts FactsOf(const ModelConfig& config) {
   return facts;
 }
 
-absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint, const ManifestProgress& progress) {
+absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint) {
   ModelFacts facts = FactsOf(checkpoint.config());
   for (std::size_t i = 0; i < facts.layers.size(); ++i) {
     SY_ASSIGN_OR_RETURN(facts.storage[i], StorageOf(checkpoint, facts.layers[i]));
   }
-  // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
-  // once.
-  SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(checkpoint, progress));
   return facts;
 }
 
 }  // namespace
+
+absl::StatusOr<ModelFacts> CheckModelFacts(const std::string& checkpoint) {
+  SY_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(checkpoint));
+  if (const auto* model = std::get_if<SyntheticModel>(&spec)) return FactsOf(ConfigOf(*model));
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
+                      Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
+  return FactsOf(*opened);
+}
 
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint,
                                           const ManifestProgress& progress) {
@@ -70,7 +75,10 @@ absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint,
   } else {
     SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
                         Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
-    SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened, progress));
+    SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened));
+    // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
+    // once.
+    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*opened, progress));
   }
   // Here and not only in the coordinator: from here on every part indexes by these facts.
   SY_RETURN_IF_ERROR(CheckFacts(facts));

@@ -12,11 +12,17 @@
 
 namespace switchyard {
 
+// Reads a checkpoint's headers: its facts without the manifest. Called on a thread that may outlive
+// the driver.
+using ModelChecker = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint)>;
 // Reads a checkpoint. May take minutes, and calls `progress` meanwhile, from the same thread.
 // Called on a thread that may outlive the driver (Driver::Shutdown).
 using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint,
                                                              const ManifestProgress& progress)>;
 
+// The product's. Cost: milliseconds on a local disk. Errors: as LoadModelFacts, except for weights
+// that are damaged. Thread-safe.
+absl::StatusOr<ModelFacts> CheckModelFacts(const std::string& checkpoint);
 // The product's. `checkpoint` is a text in the form of model/model_spec.h. Cost: reads every byte
 // of the routed experts once, and calls `progress` after each tensor or expert. Errors: those of
 // ReadModelConfig and BuildManifest: (CHECKPOINT) naming file and tensor, kInvalidArgument
