@@ -1,6 +1,5 @@
 // switchyard-coordinator: places experts, plans epochs and opens sessions. It is never in the path
 // of tokens. Exit codes: core/cli/exit_code.h.
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -23,6 +22,7 @@
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/bin/coordinator_options.h"
+#include "services/bin/service_manager.h"
 #include "services/config/config_file.h"
 #include "services/convert/admin.h"
 #include "services/coordinator/coordinator_health.h"
@@ -178,10 +178,10 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
     SetGrpcHealth(now, kCoordinatorHealthName, &server->grpc());
     if (!now.live()) logger->Write(LogLevel::kError, now.not_live);
   });
-  // The programs that start this one read the port from this line.
-  std::printf("ready %s\n", server->grpc().endpoint().c_str());
-  std::fflush(stdout);
+  const ServiceManager manager(EnvironmentVariable(kNotifySocket).value_or(""), logger);
+  manager.SayReady(server->grpc().endpoint());
   log.WaitForEnd(&signals);
+  manager.SayEnding();
   health.SetAccepting(false);
   // The driver first: gRPC's Shutdown waits for streams that only the driver ends.
   const bool ended = driver->Shutdown(kShutdown);

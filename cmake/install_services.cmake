@@ -1,0 +1,31 @@
+# Run by `cmake --install`, because units name absolute paths and only the installation knows the
+# prefix. Configuration is in /etc for the prefix /usr, else in PREFIX/etc. A configuration file that is
+# there already stays as it is.
+set(BINDIR "${CMAKE_INSTALL_PREFIX}/bin")
+set(CONFIG "${CMAKE_INSTALL_PREFIX}/etc/switchyard")
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+  set(CONFIG "/etc/switchyard")
+endif()
+set(deploy "${CMAKE_CURRENT_LIST_DIR}/../deploy")
+set(units "${CMAKE_INSTALL_PREFIX}/lib/systemd/system")
+
+# Of the worker a template as well, for hosts with several devices.
+foreach(unit IN ITEMS switchyard-coordinator switchyard-worker switchyard-worker@)
+  string(REGEX REPLACE "@$" "" name "${unit}")
+  set(OF_INSTANCE "")
+  set(SUFFIX "")
+  if(unit MATCHES "@$")
+    set(OF_INSTANCE " %i")
+    set(SUFFIX "-%i")
+  endif()
+  configure_file("${deploy}/systemd/${name}.service.in" "$ENV{DESTDIR}${units}/${unit}.service" @ONLY)
+  message(STATUS "Installing: $ENV{DESTDIR}${units}/${unit}.service")
+endforeach()
+
+foreach(file IN ITEMS coordinator.yaml worker.yaml)
+  if(EXISTS "$ENV{DESTDIR}${CONFIG}/${file}")
+    message(STATUS "Kept: $ENV{DESTDIR}${CONFIG}/${file}")
+  else()
+    file(INSTALL DESTINATION "${CONFIG}" TYPE FILE FILES "${deploy}/config/${file}")
+  endif()
+endforeach()
