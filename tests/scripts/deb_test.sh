@@ -99,6 +99,7 @@ done
 # start UNIT FLAG...: what the unit starts, until it says that it is ready; sets `address`.
 start() {
   local log=$work/$1.log command
+  : >"$log"
   command=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/$1.service")
   shift
   # shellcheck disable=SC2086

@@ -72,6 +72,7 @@ fi
 # start UNIT FLAG...: what the unit starts, until it says that it is ready; sets `address`.
 start() {
   local log=$work/$1.log command
+  : >"$log"
   command=$(sed -n 's/^ExecStart=//p' "$prefix/lib/systemd/system/$1.service")
   shift
   $command "$@" --log-level error >"$log" 2>&1 &
