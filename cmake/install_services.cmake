@@ -29,3 +29,19 @@ foreach(file IN ITEMS coordinator.yaml worker.yaml)
     file(INSTALL DESTINATION "${CONFIG}" TYPE FILE FILES "${deploy}/config/${file}")
   endif()
 endforeach()
+
+# The installed program writes them, so that they cannot lag behind it. Debian's zsh looks for those of
+# packages elsewhere.
+set(share "${CMAKE_INSTALL_PREFIX}/share")
+set(bash "${share}/bash-completion/completions/syctl")
+set(fish "${share}/fish/vendor_completions.d/syctl.fish")
+set(zsh "${share}/zsh/site-functions/_syctl")
+if(CMAKE_INSTALL_PREFIX STREQUAL "/usr" AND EXISTS "/etc/debian_version")
+  set(zsh "${share}/zsh/vendor-completions/_syctl")
+endif()
+foreach(shell IN ITEMS bash fish zsh)
+  execute_process(COMMAND "$ENV{DESTDIR}${BINDIR}/syctl" completion ${shell}
+                  OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
+  file(WRITE "$ENV{DESTDIR}${${shell}}" "${script}")
+  message(STATUS "Installing: $ENV{DESTDIR}${${shell}}")
+endforeach()

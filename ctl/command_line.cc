@@ -13,6 +13,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/cli/command_line.h"
+#include "ctl/completion.h"
 #include "ctl/output/json_path.h"
 #include "ctl/verbs.h"
 
@@ -185,6 +186,7 @@ ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
                                                   {"model", Verb::kModelInspect},
                                                   {"config", Verb::kConfig},
                                                   {"version", Verb::kVersion}};
+  if (verb == "completion") return {std::nullopt, 0, CompletionScript(raw.kind)};
   CommandLine& line = raw.line;
   line.verb = kVerbs.at(verb);
   if (std::string wrong = FinishOutput(raw, &line); !wrong.empty()) return Usage(wrong, verb);

@@ -3,6 +3,7 @@
 #include "core/cli/exit_code.h"
 #include "ctl/command_line.h"
 #include "ctl/commands.h"
+#include "ctl/completion.h"
 #include "ctl/config.h"
 #include "ctl/coordinator_client.h"
 #include "ctl/errors.h"
@@ -47,6 +48,9 @@ std::string Formatted(const std::string& printed, const Form& form, const Comman
 
 SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal,
                      const Viewer& viewer, const Environment& environment) {
+  if (!words.empty() && words[0] == kCompleteWord) {
+    return {0, Complete({words.begin() + 1, words.end()}, environment), ""};
+  }
   ParsedCommandLine parsed = ParseCommandLine(words);
   if (!parsed.line.has_value()) {
     if (parsed.exit_code == 0) return {0, parsed.text, ""};

@@ -298,6 +298,18 @@ void AddConfig(CLI::App& app, RawCommandLine& raw) {
       "  syctl --context staging get workers\n");
 }
 
+void AddCompletion(CLI::App& app, RawCommandLine& raw) {
+  CLI::App* verb =
+      app.add_subcommand("completion", "Print the script that completes syctl's words");
+  verb->add_option("SHELL", raw.kind, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->footer(
+      "Names of workers, deployments and models come from the coordinator. Examples:\n"
+      "  source <(syctl completion bash)\n"
+      "  syctl completion fish >~/.config/fish/completions/syctl.fish\n");
+}
+
 void AddVersion(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb =
       app.add_subcommand("version", "Show the versions of this program and the coordinator");
@@ -352,8 +364,8 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
 
 const std::vector<std::string>& Verbs() {
   static const std::vector<std::string> verbs{
-      "apply", "diff", "rollback", "delete",  "cordon", "uncordon", "drain",  "wait",
-      "get",   "top",  "describe", "explain", "model",  "config",   "version"};
+      "apply", "diff", "rollback", "delete",  "cordon", "uncordon", "drain",      "wait",
+      "get",   "top",  "describe", "explain", "model",  "config",   "completion", "version"};
   return verbs;
 }
 
@@ -371,6 +383,7 @@ void AddVerbs(CLI::App& app, RawCommandLine& raw) {
   AddExplain(app, raw);
   AddModel(app, raw);
   AddConfig(app, raw);
+  AddCompletion(app, raw);
   AddVersion(app, raw);
 }
 

@@ -25,6 +25,10 @@ for file in usr/bin/{syctl,switchyard-{coordinator,worker,quantize,eval}} \
   usr/lib/systemd/system/switchyard-{coordinator,worker,worker@}.service; do
   [ -f "$root/$file" ] || fail "no $file"
 done
+for file in bash-completion/completions/syctl zsh/vendor-completions/_syctl \
+  fish/vendor_completions.d/syctl.fish; do
+  grep -qs __complete "$root/usr/share/$file" || fail "no completion in $file"
+done
 ! grep -rlF "$work" "$root" || fail 'these files name the folder of the installation'
 while IFS= read -r file; do
   sections=$(readelf --sections --dynamic --wide "$file")
