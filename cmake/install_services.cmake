@@ -1,4 +1,5 @@
-# Run by `cmake --install`, because units name absolute paths and only the installation knows the
+# Run by `cmake --install`: units, configuration files, and what the installed programs write of
+# themselves, completion and manual pages. Units name absolute paths, and only the installation knows the
 # prefix. Configuration is in /etc for the prefix /usr, else in PREFIX/etc. A configuration file that is
 # there already stays as it is.
 set(BINDIR "${CMAKE_INSTALL_PREFIX}/bin")
@@ -44,4 +45,14 @@ foreach(shell IN ITEMS bash fish zsh)
                   OUTPUT_VARIABLE script COMMAND_ERROR_IS_FATAL ANY)
   file(WRITE "$ENV{DESTDIR}${${shell}}" "${script}")
   message(STATUS "Installing: $ENV{DESTDIR}${${shell}}")
+endforeach()
+
+foreach(page IN ITEMS syctl.1 switchyard-quantize.1 switchyard-eval.1 switchyard-coordinator.8
+                      switchyard-worker.8)
+  string(REGEX MATCH "^(.*)\\.([18])$" _ "${page}")
+  set(section "${CMAKE_MATCH_2}")
+  execute_process(COMMAND "$ENV{DESTDIR}${BINDIR}/${CMAKE_MATCH_1}" --man-page ${section}
+                  OUTPUT_VARIABLE text COMMAND_ERROR_IS_FATAL ANY)
+  file(WRITE "$ENV{DESTDIR}${share}/man/man${section}/${page}" "${text}")
+  message(STATUS "Installing: $ENV{DESTDIR}${share}/man/man${section}/${page}")
 endforeach()

@@ -236,6 +236,7 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& given) {
       "  syctl model inspect models/sqlite-moe-7m\n"
       "'syctl VERB --help' shows more. Exit codes: 0 success, 1 refused or failed, 2 usage "
       "error; of diff: 0 no difference, 1 differences, 2 error.\n");
+  if (const auto page = ManPageFor(app, given)) return {std::nullopt, 0, page->text};
   std::string verb;
   try {
     // CLI11 expects the arguments in reverse order.

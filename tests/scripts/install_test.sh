@@ -29,6 +29,19 @@ for file in bash-completion/completions/syctl zsh/vendor-completions/_syctl \
   fish/vendor_completions.d/syctl.fish; do
   grep -qs __complete "$root/usr/share/$file" || fail "no completion in $file"
 done
+for program in "$root"/usr/bin/*; do
+  page=$(find "$root/usr/share/man" -name "$(basename "$program").[18]")
+  [ -f "$page" ] || { fail "no manual page of $program"; continue; }
+  # Each option of the help; in the page a dash is "\-".
+  "$program" --help | sed -nE 's/^ +(-[a-zA-Z],)?(--[a-z0-9-]+).*/\2/p' | sed 's/-/\\-/g' >"$work/options"
+  [ -s "$work/options" ] || fail "$program has no options"
+  while IFS= read -r option; do
+    grep -qF "\\fB$option\\fR" "$page" || fail "$page has no $option"
+  done <"$work/options"
+  command -v man >/dev/null || continue
+  said=$(man --warnings -E UTF-8 -l -P cat "$page" 2>&1 >"$work/shown")
+  [ -z "$said" ] && grep -q '^NAME$' "$work/shown" || fail "man $page: $said"
+done
 ! grep -rlF "$work" "$root" || fail 'these files name the folder of the installation'
 while IFS= read -r file; do
   sections=$(readelf --sections --dynamic --wide "$file")
