@@ -171,6 +171,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   CoordinatorServerOptions server_options;
   server_options.grpc.host = listen.host;
   server_options.grpc.port = listen.port;
+  server_options.grpc.reflection = options.reflection == "on";
   server_options.incarnation = rng.NextId<Incarnation>();
   SY_ASSIGN_OR_RETURN(server, CoordinatorServer::Start(server_options, driver.get()));
   health.SetAccepting(true);
