@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build bundle verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
+.PHONY: help demo build install deb bundle verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -15,6 +15,14 @@ demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS M
 build: ## build the programs and libraries in build/release
 	@scripts/bootstrap build
 	@scripts/build release programs
+
+install: ## install programs, library and systemd units (PREFIX=/usr/local DESTDIR=)
+	@scripts/bootstrap build
+	@scripts/install
+
+deb: ## write out/deb/switchyard_*.deb, which installs the same (LEVEL=6 REVISION MAINTAINER)
+	@scripts/bootstrap build
+	@scripts/deb
 
 bundle: ## write out/bundle/switchyard-*.tar.zst, which runs on other machines (DEVICE=cuda)
 	@scripts/bootstrap build $(CUDA_PACKAGES)

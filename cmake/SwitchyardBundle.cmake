@@ -1,5 +1,5 @@
-# What `cmake --install` writes: the programs, libswitchyard.so with its header, and every shared
-# library that they load, except glibc and a GPU's driver. scripts/bundle makes the archive.
+# What `cmake --install --component bundle` writes: the programs, libswitchyard.so with its header, and
+# every shared library that they load, except glibc and a GPU's driver. scripts/bundle makes the archive.
 #
 # switchyard_relocatable(TARGET): TARGET finds its libraries in ../lib, wherever the tree lies.
 # switchyard_install(TARGET...): TARGET and its libraries belong to the installed tree.
@@ -17,8 +17,8 @@ function(switchyard_install)
   install(
     TARGETS ${ARGN}
     RUNTIME_DEPENDENCY_SET switchyard_dependencies
-    RUNTIME DESTINATION bin
-    LIBRARY DESTINATION lib)
+    RUNTIME DESTINATION bin COMPONENT bundle EXCLUDE_FROM_ALL
+    LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 endfunction()
 
 # glibc belongs to the machine, because it has to match the loader, and so does the GPU's driver.
@@ -36,12 +36,13 @@ function(switchyard_install_ucx_modules)
     add_library(${name} MODULE IMPORTED)
     set_target_properties(${name} PROPERTIES IMPORTED_LOCATION "${path}")
     install(IMPORTED_RUNTIME_ARTIFACTS ${name} RUNTIME_DEPENDENCY_SET switchyard_dependencies
-            LIBRARY DESTINATION lib/ucx)
+            LIBRARY DESTINATION lib/ucx COMPONENT bundle EXCLUDE_FROM_ALL)
     file(REAL_PATH "${path}" file)  # the line above copies the soname, which is a link to it
-    install(FILES "${file}" DESTINATION lib/ucx)
+    install(FILES "${file}" DESTINATION lib/ucx COMPONENT bundle EXCLUDE_FROM_ALL)
     # A path of its own, which packages give to some modules, would hide the program's.
     get_filename_component(file "${file}" NAME)
-    install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/ucx/${file}\")")
+    install(CODE "file(RPATH_REMOVE FILE \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/ucx/${file}\")"
+            COMPONENT bundle EXCLUDE_FROM_ALL)
   endforeach()
 endfunction()
 
@@ -51,5 +52,5 @@ function(switchyard_install_dependencies)
   install(
     RUNTIME_DEPENDENCY_SET switchyard_dependencies
     PRE_EXCLUDE_REGEXES ${SWITCHYARD_MACHINE_LIBRARIES}
-    LIBRARY DESTINATION lib)
+    LIBRARY DESTINATION lib COMPONENT bundle EXCLUDE_FROM_ALL)
 endfunction()

@@ -95,6 +95,7 @@ function(switchyard_binary)
     add_dependencies(programs ${ARG_NAME})
     switchyard_relocatable(${ARG_NAME})
     switchyard_install(${ARG_NAME})
+    switchyard_install_program(${ARG_NAME})
   endif()
 endfunction()
 

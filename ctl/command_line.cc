@@ -2,15 +2,19 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <sstream>
 #include <utility>
 
 #include "CLI/CLI.hpp"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
 #include "core/cli/command_line.h"
+#include "ctl/completion.h"
+#include "ctl/output/json_path.h"
 #include "ctl/verbs.h"
 
 namespace switchyard::ctl {
@@ -33,7 +37,9 @@ std::string UnknownVerb(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     // The value of an option that may stand before the verb is none.
-    if (word == "--target" || word == "-o" || word == "--output" || word == "--timeout") ++i;
+    static const std::set<std::string> kWithValue{"--target",  "-o",        "--output",
+                                                  "--timeout", "--context", "--color"};
+    if (kWithValue.contains(word)) ++i;
     if (word.empty() || word[0] == '-') continue;
     const bool known = std::find(Verbs().begin(), Verbs().end(), word) != Verbs().end();
     return known ? "" : word;
@@ -129,6 +135,37 @@ std::string FinishGet(CommandLine* line) {
   return "";
 }
 
+// Returns what is wrong with -o; empty: nothing is.
+std::string FinishOutput(const RawCommandLine& raw, CommandLine* line) {
+  static const std::map<std::string, OutputFormat> kFormats{
+      {"table", OutputFormat::kTable},     {"wide", OutputFormat::kWide},
+      {"json", OutputFormat::kJson},       {"yaml", OutputFormat::kYaml},
+      {"jsonl", OutputFormat::kJsonLines}, {"name", OutputFormat::kName}};
+  static const std::map<std::string, Color> kColors{
+      {"auto", Color::kAuto}, {"always", Color::kAlways}, {"never", Color::kNever}};
+  line->color = kColors.at(raw.color);
+  // Unset: RunSyctl chooses by whether the output is a terminal.
+  if (raw.output.empty()) return "";
+  constexpr absl::string_view kPathPrefix = "jsonpath=";
+  if (absl::StartsWith(raw.output, kPathPrefix)) {
+    line->output = OutputFormat::kJsonPath;
+    line->json_path = raw.output.substr(kPathPrefix.size());
+    return std::string(JsonPath::Parse(line->json_path).status().message());
+  }
+  const auto found = kFormats.find(raw.output);
+  if (found == kFormats.end()) {
+    return absl::StrCat("--output: \"", raw.output,
+                        "\" is not one of table, wide, json, yaml, jsonl, name, jsonpath=TEMPLATE");
+  }
+  line->output = found->second;
+  const bool named = (line->verb == Verb::kGet && line->kind != Kind::kPlan) ||
+                     line->verb == Verb::kApply || line->verb == Verb::kConfig;
+  if (line->output == OutputFormat::kName && !named) {
+    return "-o name suits 'get', except 'get plan', and 'apply'; use json or jsonpath=";
+  }
+  return "";
+}
+
 Duration Seconds(double seconds) {
   return std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
 }
@@ -147,13 +184,12 @@ ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
                                                   {"describe", Verb::kDescribe},
                                                   {"explain", Verb::kExplain},
                                                   {"model", Verb::kModelInspect},
+                                                  {"config", Verb::kConfig},
                                                   {"version", Verb::kVersion}};
+  if (verb == "completion") return {std::nullopt, 0, CompletionScript(raw.kind)};
   CommandLine& line = raw.line;
   line.verb = kVerbs.at(verb);
-  // Unset: RunSyctl chooses by whether the output is a terminal.
-  if (!raw.output.empty()) {
-    line.output = raw.output == "json" ? OutputFormat::kJson : OutputFormat::kTable;
-  }
+  if (std::string wrong = FinishOutput(raw, &line); !wrong.empty()) return Usage(wrong, verb);
   // An explicit timeout of 0 is refused by its range, so 0 means that none was given.
   const bool applies = line.verb == Verb::kApply || line.verb == Verb::kDiff;
   const bool waits = line.wait || line.verb == Verb::kWait;
@@ -200,11 +236,13 @@ ParsedCommandLine ParseCommandLine(const std::vector<std::string>& given) {
       "  syctl model inspect models/sqlite-moe-7m\n"
       "'syctl VERB --help' shows more. Exit codes: 0 success, 1 refused or failed, 2 usage "
       "error; of diff: 0 no difference, 1 differences, 2 error.\n");
+  if (const auto page = ManPageFor(app, given)) return {std::nullopt, 0, page->text};
   std::string verb;
   try {
     // CLI11 expects the arguments in reverse order.
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));
     verb = app.get_subcommands().front()->get_name();
+    raw.line.target_given = app.count("--target") > 0;
   } catch (const CLI::CallForHelp& help) {
     std::ostringstream out;
     app.exit(help, out, out);

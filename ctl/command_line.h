@@ -15,6 +15,7 @@
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
+//   syctl config get-contexts|current-context|use-context|set-context|delete-context [NAME]
 //   syctl version [--client]
 #pragma once
 
@@ -25,6 +26,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/default_address.h"
+#include "ctl/output/format.h"
 #include "ctl/waiting.h"
 #include "switchyard/v1/types.pb.h"
 
@@ -47,18 +49,27 @@ enum class Verb {
   kDescribe,
   kExplain,
   kModelInspect,
+  kConfig,
   kVersion
 };
 // The objects that get and describe show.
 enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan, kRevisions, kSessions, kEvents };
-enum class OutputFormat { kTable, kJson };
+enum class Color { kAuto, kAlways, kNever };
+// The verbs of 'config'.
+enum class ConfigVerb { kGetContexts, kCurrentContext, kUseContext, kSetContext, kDeleteContext };
 
 // A valid command. Fields that its verb does not use keep their defaults.
 struct CommandLine {
   Verb verb = Verb::kVersion;
   Kind kind = Kind::kDeployments;  // get, describe and wait
   std::string target = kDefaultTarget;
-  std::optional<OutputFormat> output;         // unset: table on a terminal, else JSON
+  bool target_given = false;
+  std::string context;                 // empty: the current one
+  std::optional<OutputFormat> output;  // unset: table on a terminal, else JSON
+  std::string json_path;               // of -o jsonpath=; it was checked
+  bool no_headers = false;             // get, top
+  std::string sort_by;                 // get; a JSONPath that was checked
+  Color color = Color::kAuto;
   Duration timeout{};                         // for each call
   Duration wait_timeout{};                    // for wait and --wait as a whole
   std::string file;                           // apply, diff
@@ -79,6 +90,8 @@ struct CommandLine {
   std::optional<std::int32_t> only_layer;     // model inspect
   std::string worker_kind;                    // model inspect; empty: all kinds
   bool client_only = false;                   // version
+  std::string contexts_path;                  // config
+  ConfigVerb config_verb = ConfigVerb::kGetContexts;  // config, with the context in `name`
 };
 
 // The result of parsing. Without `line`, the program prints `text` and exits with `exit_code`: 0

@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "ctl/apply.h"
+#include "ctl/config.h"
 #include "ctl/describe.h"
 #include "ctl/diff.h"
 #include "ctl/errors.h"
@@ -205,6 +206,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return OneLayer(run, out);
     case Verb::kModelInspect:
       return InspectModel(run, out);
+    case Verb::kConfig:
+      return Config(run, out);
     case Verb::kVersion:
       return Version(run, out);
   }

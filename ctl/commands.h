@@ -14,9 +14,10 @@ namespace switchyard::ctl {
 
 // The output's format and size, and who looks on.
 struct Screen {
-  OutputFormat format = OutputFormat::kTable;
-  std::size_t width = 0;  // in characters; 0: no limit
+  OutputFormat format = OutputFormat::kTable;  // or kJson, from which ctl/output.h makes others
+  std::size_t width = 0;                       // in characters; 0: no limit
   Viewer viewer = {};
+  bool wide = false;  // tables with all columns
 };
 
 // Runs one command and appends its output to `result->out`, even if it returns an error:

@@ -1,5 +1,6 @@
 #include "ctl/get.h"
 
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -10,6 +11,7 @@
 #include "ctl/errors.h"
 #include "ctl/history_tables.h"
 #include "ctl/json.h"
+#include "ctl/output/json_path.h"
 #include "ctl/tables.h"
 #include "ctl/waiting.h"
 
@@ -42,9 +44,29 @@ absl::Status GetOfPlan(const Run& run, std::string* out) {
   return absl::OkStatus();
 }
 
+// Orders elements as --sort-by says: numbers by value, texts by their bytes, what is missing first.
+template <typename List>
+void Sort(const Run& run, List* list) {
+  if (run.line.sort_by.empty()) return;
+  const auto path = JsonPath::Parse(run.line.sort_by);  // it was checked
+  std::vector<std::pair<Json, int>> keys;
+  for (int i = 0; i < list->size(); ++i) {
+    const Json element = ToJson(list->Get(i));
+    const Json* const key = path->First(element);
+    keys.emplace_back(key == nullptr ? Json() : *key, i);
+  }
+  std::stable_sort(keys.begin(), keys.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  const List unsorted = *list;
+  for (int i = 0; i < list->size(); ++i) {
+    *list->Mutable(i) = unsorted.Get(keys[static_cast<std::size_t>(i)].second);
+  }
+}
+
 // Leaves the one in `list` that is named, if one is. Errors: kNotFound (BAD_REQUEST).
 template <typename List, typename NameOf>
 absl::Status KeepNamed(const Run& run, const std::string& kind, List* list, NameOf name_of) {
+  Sort(run, list);
   if (run.line.name.empty()) return absl::OkStatus();
   std::vector<std::string> known;
   for (int i = list->size(); i-- > 0;) {
@@ -71,8 +93,9 @@ absl::Status GetOnce(const Run& run, std::string* out) {
       SY_ASSIGN_OR_RETURN(auto list, run.coordinator.Deployments());
       SY_RETURN_IF_ERROR(KeepNamed(run, "deployment", list.mutable_deployments(),
                                    [](const auto& one) { return one.spec().name(); }));
-      *out += run.Show(
-          list, [&](const auto& message) { return DeploymentsTable(message, run.screen.width); });
+      *out += run.Show(list, [&](const auto& message) {
+        return DeploymentsTable(message, run.screen.width, run.screen.wide);
+      });
       return absl::OkStatus();
     }
     case Kind::kModels: {
@@ -86,11 +109,13 @@ absl::Status GetOnce(const Run& run, std::string* out) {
       SY_ASSIGN_OR_RETURN(auto list, run.coordinator.Workers());
       SY_RETURN_IF_ERROR(KeepNamed(run, "worker", list.mutable_workers(),
                                    [](const auto& one) { return one.id(); }));
-      *out += run.Show(list, WorkersTable);
+      *out += run.Show(list,
+                       [&](const auto& message) { return WorkersTable(message, run.screen.wide); });
       return absl::OkStatus();
     }
     case Kind::kRevisions: {
-      SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Revisions(run.line.deployment));
+      SY_ASSIGN_OR_RETURN(auto list, run.coordinator.Revisions(run.line.deployment));
+      Sort(run, list.mutable_revisions());
       *out += run.Show(
           list, [&](const auto& message) { return RevisionsTable(message, run.screen.width); });
       return absl::OkStatus();
@@ -100,12 +125,14 @@ absl::Status GetOnce(const Run& run, std::string* out) {
       KeepIf(list.mutable_sessions(), [&](const v1::Session& one) {
         return run.line.deployment.empty() || one.deployment() == run.line.deployment;
       });
+      Sort(run, list.mutable_sessions());
       *out += run.Show(list, SessionsTable);
       return absl::OkStatus();
     }
     case Kind::kEvents: {
       SY_ASSIGN_OR_RETURN(auto list, run.coordinator.Events(0));
       KeepIf(list.mutable_events(), [&](const v1::Event& one) { return IsWanted(run, one); });
+      Sort(run, list.mutable_events());
       *out += run.Show(list,
                        [&](const auto& message) { return EventsTable(message, run.screen.width); });
       return absl::OkStatus();
@@ -117,7 +144,7 @@ absl::Status GetOnce(const Run& run, std::string* out) {
 
 // Whenever the list looks different. Compared as tables: JSON has numbers that change all the time.
 absl::Status Watch(const Run& run) {
-  const Screen as_table{OutputFormat::kTable, run.screen.width};
+  const Screen as_table{OutputFormat::kTable, run.screen.width, {}, run.screen.wide};
   std::string shown;
   for (;;) {
     std::string table;

@@ -4,7 +4,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "ctl/contexts.h"
 #include "ctl/syctl.h"
+#include "services/config/config_file.h"
 
 int main(int argc, char** argv) {
   switchyard::ctl::Terminal terminal;
@@ -12,15 +14,24 @@ int main(int argc, char** argv) {
   winsize size{};
   // The width stays 0, which means "do not wrap", when the output is a pipe.
   if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0) terminal.width = size.ws_col;
+  terminal.errors_are_shown = isatty(STDERR_FILENO) != 0;
+  const auto variable = [](const char* name) {
+    return switchyard::EnvironmentVariable(name).value_or("");
+  };
+  switchyard::ctl::Environment environment;
+  environment.target = variable("SYCTL_TARGET");
+  environment.no_color = !variable("NO_COLOR").empty() || variable("TERM") == "dumb";
+  environment.contexts_path =
+      switchyard::ctl::ContextsPath(variable("XDG_CONFIG_HOME"), variable("HOME"));
   switchyard::ctl::Viewer viewer;
-  if (isatty(STDERR_FILENO) != 0) {
+  if (terminal.errors_are_shown) {
     viewer.tell = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
   }
   viewer.live = [](const std::string& text) {
     return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;
   };
   const switchyard::ctl::SyctlResult result =
-      switchyard::ctl::RunSyctl({argv + 1, argv + argc}, terminal, viewer);
+      switchyard::ctl::RunSyctl({argv + 1, argv + argc}, terminal, viewer, environment);
   std::fputs(result.out.c_str(), stdout);
   // Flushed first, so that the order on a terminal is output, then errors.
   std::fflush(stdout);

@@ -12,7 +12,15 @@ namespace switchyard::ctl {
 // Properties of standard output.
 struct Terminal {
   bool is_terminal = false;
-  std::size_t width = 0;  // in characters; 0: unknown
+  std::size_t width = 0;          // in characters; 0: unknown
+  bool errors_are_shown = false;  // standard error is a terminal as well
+};
+
+// Environment variables that count, as main read them.
+struct Environment {
+  std::string target;         // SYCTL_TARGET
+  bool no_color = false;      // NO_COLOR is set, or the terminal has no colors
+  std::string contexts_path;  // of the file of contexts
 };
 
 // Who looks on while a command runs.
@@ -36,6 +44,6 @@ struct SyctlResult {
 // `words`: the arguments without the program's name. With JSON output, an error is also an object
 // on `out`.
 SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& terminal,
-                     const Viewer& viewer = {});
+                     const Viewer& viewer = {}, const Environment& environment = {});
 
 }  // namespace switchyard::ctl

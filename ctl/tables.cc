@@ -7,6 +7,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/error.h"
+#include "core/base/units.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
 #include "services/convert/enum_words.h"
@@ -69,11 +70,15 @@ absl::StatusOr<HashedPlan> FromProto(const v1::GetPlanResponse& proto) {
   return at.Finish(std::move(out));
 }
 
-std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width) {
+std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width,
+                             bool wide) {
   if (list.deployments().empty()) {
     return "There are no deployments; 'syctl apply -f FILE' creates one.\n";
   }
-  TextTable table({"NAME", "MODEL", "STATE", "EPOCH", "SESSIONS", "ACTIVITY"});
+  std::vector<std::string> heads{"NAME", "MODEL", "STATE", "EPOCH", "SESSIONS"};
+  if (wide) heads.insert(heads.end(), {"REVISION", "MIN WORKERS", "CHECKPOINT"});
+  heads.emplace_back("ACTIVITY");
+  TextTable table(std::move(heads));
   for (const v1::Deployment& item : list.deployments()) {
     std::string activity = item.activity();
     if (item.has_problem()) {
@@ -85,8 +90,16 @@ std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_
     // The model that serves; the activity says when another one is coming.
     const std::string& model =
         item.has_serving_model() ? item.serving_model().name() : item.spec().model();
-    table.Add({item.spec().name(), model, EnumWord(item.state()), EpochText(item.committed_epoch()),
-               absl::StrCat(item.sessions()), activity});
+    std::vector<std::string> cells{item.spec().name(), model, EnumWord(item.state()),
+                                   EpochText(item.committed_epoch()),
+                                   absl::StrCat(item.sessions())};
+    if (wide) {
+      cells.insert(cells.end(),
+                   {EpochText(item.serving_revision()), absl::StrCat(item.spec().min_workers()),
+                    item.spec().checkpoint()});
+    }
+    cells.push_back(std::move(activity));
+    table.Add(std::move(cells));
   }
   return table.Print("", width);
 }
@@ -107,21 +120,39 @@ std::string ModelsTable(const v1::ListModelsResponse& list) {
   return table.Print();
 }
 
-std::string WorkersTable(const v1::ListWorkersResponse& list) {
+std::string WorkersTable(const v1::ListWorkersResponse& list, bool wide) {
   if (list.workers().empty()) {
     return "There are no workers; 'switchyard-worker --coordinator HOST:PORT --id NAME' adds "
            "one.\n";
   }
-  TextTable table(
-      {"ID", "STATE", "DEVICE", "KERNEL", "TRANSPORTS", "EXPERTS", "HOLDS", "ENDPOINT"});
+  std::vector<std::string> heads{"ID",         "STATE",   "DEVICE", "KERNEL",
+                                 "TRANSPORTS", "EXPERTS", "HOLDS",  "ENDPOINT"};
+  if (wide) heads.insert(heads.end(), {"PROFILE", "WIRE", "WEIGHTS MAX", "PROBLEM"});
+  TextTable table(std::move(heads));
   for (const v1::Worker& item : list.workers()) {
     const auto resident = [](std::string* out, const v1::ResidentEpoch& epoch) {
       absl::StrAppend(out, ResidentText(epoch));
     };
-    table.Add({item.id(), EnumWord(item.state()), EnumWord(item.capabilities().device()),
-               item.capabilities().kernel_family(),
-               absl::StrJoin(item.capabilities().transports(), ","), absl::StrCat(item.experts()),
-               absl::StrJoin(item.resident(), ", ", resident), item.endpoint()});
+    const v1::CapabilitySet& can = item.capabilities();
+    std::vector<std::string> cells{item.id(),
+                                   EnumWord(item.state()),
+                                   EnumWord(can.device()),
+                                   can.kernel_family(),
+                                   absl::StrJoin(can.transports(), ","),
+                                   absl::StrCat(item.experts()),
+                                   absl::StrJoin(item.resident(), ", ", resident),
+                                   item.endpoint()};
+    if (wide) {
+      const auto dtype = [](std::string* out, int value) {
+        *out += EnumWord(static_cast<v1::DispatchDtype>(value));
+      };
+      cells.insert(cells.end(), {can.device_profile(), absl::StrJoin(can.wire_dtypes(), ",", dtype),
+                                 can.weight_bytes_max() == 0
+                                     ? ""
+                                     : BytesText(static_cast<std::int64_t>(can.weight_bytes_max())),
+                                 item.problem()});
+    }
+    table.Add(std::move(cells));
   }
   return table.Print();
 }

@@ -14,9 +14,11 @@
 namespace switchyard::ctl {
 
 // An empty list gives a sentence with the command that adds an entry.
-std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width);
+// `wide` adds columns.
+std::string DeploymentsTable(const v1::ListDeploymentsResponse& list, std::size_t width,
+                             bool wide = false);
 std::string ModelsTable(const v1::ListModelsResponse& list);
-std::string WorkersTable(const v1::ListWorkersResponse& list);
+std::string WorkersTable(const v1::ListWorkersResponse& list, bool wide = false);
 // One line for each MoE layer: number of experts and workers, and how rows travel in each phase.
 std::string LayersTable(const Plan& plan);
 // Head, placement and configs; identical layers share a line.

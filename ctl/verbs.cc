@@ -13,14 +13,19 @@
 #include "core/base/suggest.h"
 #include "core/base/units.h"
 #include "core/resolve/what_if.h"
+#include "ctl/output/json_path.h"
 
 namespace switchyard::ctl {
 namespace {
 
 constexpr char kGlobalOptions[] =
     "Options of every command:\n"
-    "  --target HOST:PORT   the coordinator (default 127.0.0.1:7700)\n"
-    "  -o table|json        output format (default: table on a terminal, else json)\n"
+    "  --target HOST:PORT   the coordinator (default: SYCTL_TARGET, the context's, "
+    "127.0.0.1:7700)\n"
+    "  --context NAME       the context to use instead of the current one ('syctl config')\n"
+    "  -o FORMAT            table, wide, json, yaml, jsonl, name or jsonpath=TEMPLATE (default:\n"
+    "                       table on a terminal, else json)\n"
+    "  --color WHEN         auto (on a terminal, unless NO_COLOR is set), always or never\n"
     "  --timeout TIME       timeout of each call (default 10s; apply: 30m), and of the whole wait\n"
     "                       with --wait and in wait (default 5m; apply: 30m); 90s, 5m, or "
     "seconds\n";
@@ -40,15 +45,6 @@ CLI::Validator KindOf(std::vector<Kind> kinds, bool many, Kind* out) {
     return absl::StrCat("unknown kind \"", word, "\"", DidYouMean(word, known));
   };
   return CLI::Validator(check, "");
-}
-
-// Checked here and not at the first call, so that a typo gives a usage error and not a timeout.
-std::string CheckTarget(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  int port = 0;
-  const bool good = colon != std::string::npos && colon > 0 &&
-                    absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 && port < 65536;
-  return good ? "" : absl::StrCat("\"", text, "\" is not \"host:port\"");
 }
 
 void AddDeployment(CLI::App* verb, RawCommandLine& raw) {
@@ -152,6 +148,14 @@ void AddWaitVerb(CLI::App& app, RawCommandLine& raw) {
                             "  syctl wait worker/w0 --for drained\n"));
 }
 
+std::string CheckJsonPath(const std::string& text) {
+  return std::string(JsonPath::Parse(text).status().message());
+}
+
+void AddNoHeaders(CLI::App* verb, RawCommandLine& raw) {
+  verb->add_flag("--no-headers", raw.line.no_headers, "Print tables without their first line");
+}
+
 void AddGet(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb = app.add_subcommand("get", "List objects, one per line");
   verb->add_option("KIND", raw.kind,
@@ -167,6 +171,10 @@ void AddGet(CLI::App& app, RawCommandLine& raw) {
   AddDeployment(verb, raw);
   verb->add_flag("-w,--watch", raw.line.watch,
                  "Print the list again whenever it changes; of events, the new ones");
+  verb->add_option("--sort-by", raw.line.sort_by,
+                   "Order of the list: a path in each element's JSON, as .experts or {.spec.name}")
+      ->check(CLI::Validator(CheckJsonPath, ""));
+  AddNoHeaders(verb, raw);
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"
                             "  syctl get workers\n"
@@ -174,6 +182,8 @@ void AddGet(CLI::App& app, RawCommandLine& raw) {
                             "  syctl get deployments -w\n"
                             "  syctl get revisions local\n"
                             "  syctl get layers --deployment local\n"
+                            "  syctl get workers -o wide --sort-by .experts\n"
+                            "  syctl get workers -o jsonpath='{.workers[*].id}'\n"
                             "  syctl get plan -o json | jq .plan.epoch\n"));
 }
 
@@ -181,6 +191,7 @@ void AddTop(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb = app.add_subcommand("top", "Show how busy the workers are");
   verb->add_option("WORKER", raw.name, "Only that one");
   verb->add_flag("-w,--watch", raw.line.watch, "Measure again and again");
+  AddNoHeaders(verb, raw);
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Measures for a second, and asks each worker at its own address.\n"
                             "Examples:\n"
@@ -258,6 +269,47 @@ void AddModel(CLI::App& app, RawCommandLine& raw) {
       "  syctl model inspect /models/deepseek-v3 --layer 61 --worker-kind npu\n");
 }
 
+void AddContextVerb(CLI::App* config, RawCommandLine& raw, ConfigVerb verb, const char* word,
+                    const char* help) {
+  CLI::App* each = config->add_subcommand(word, help);
+  each->callback([&raw, verb] { raw.line.config_verb = verb; });
+  if (verb == ConfigVerb::kGetContexts || verb == ConfigVerb::kCurrentContext) return;
+  each->add_option("NAME", raw.name, "The context")->required();
+  if (verb == ConfigVerb::kSetContext) AddDeployment(each, raw);
+}
+
+void AddConfig(CLI::App& app, RawCommandLine& raw) {
+  CLI::App* verb = app.add_subcommand(
+      "config", "Name coordinators, so that commands need no --target; needs no coordinator");
+  verb->require_subcommand(1);
+  AddContextVerb(verb, raw, ConfigVerb::kGetContexts, "get-contexts", "List the contexts");
+  AddContextVerb(verb, raw, ConfigVerb::kCurrentContext, "current-context",
+                 "Print the name of the current one");
+  AddContextVerb(verb, raw, ConfigVerb::kUseContext, "use-context", "Make one the current one");
+  AddContextVerb(verb, raw, ConfigVerb::kSetContext, "set-context",
+                 "Create or change one: --target, and the --deployment that commands mean");
+  AddContextVerb(verb, raw, ConfigVerb::kDeleteContext, "delete-context", "Forget one");
+  verb->footer(
+      "The file is syctl.yaml in XDG_CONFIG_HOME or ~/.config. --target and SYCTL_TARGET come\n"
+      "before a context.\n"
+      "Examples:\n"
+      "  syctl config set-context prod --target 10.0.0.7:7700 --deployment chat\n"
+      "  syctl config use-context prod\n"
+      "  syctl --context staging get workers\n");
+}
+
+void AddCompletion(CLI::App& app, RawCommandLine& raw) {
+  CLI::App* verb =
+      app.add_subcommand("completion", "Print the script that completes syctl's words");
+  verb->add_option("SHELL", raw.kind, "bash, zsh or fish")
+      ->required()
+      ->check(CLI::IsMember({"bash", "zsh", "fish"}));
+  verb->footer(
+      "Names of workers, deployments and models come from the coordinator. Examples:\n"
+      "  source <(syctl completion bash)\n"
+      "  syctl completion fish >~/.config/fish/completions/syctl.fish\n");
+}
+
 void AddVersion(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb =
       app.add_subcommand("version", "Show the versions of this program and the coordinator");
@@ -278,9 +330,13 @@ void AddGlobalOptions(CLI::App& app, RawCommandLine& raw) {
   app.add_option("--target", raw.line.target, "The coordinator, as host:port")
       ->check(CLI::Validator(CheckTarget, ""))
       ->capture_default_str();
+  app.add_option("--context", raw.line.context, "The context to use instead of the current one");
   app.add_option("-o,--output", raw.output,
-                 "table or json; default: table on a terminal, else json")
-      ->check(CLI::IsMember({"table", "json"}));
+                 "table, wide, json, yaml, jsonl, name or jsonpath=TEMPLATE; default: table on a "
+                 "terminal, else json");
+  app.add_option("--color", raw.color, "auto: on a terminal, unless NO_COLOR is set")
+      ->check(CLI::IsMember({"auto", "always", "never"}))
+      ->capture_default_str();
   app.add_option("--timeout", raw.timeout_s,
                  "Timeout, as 90s, 5m or a number of seconds: of each call (default 10s; apply: "
                  "30m), and of a wait as a whole (default 5m; apply: 30m)")
@@ -290,6 +346,15 @@ void AddGlobalOptions(CLI::App& app, RawCommandLine& raw) {
 
 }  // namespace
 
+// Checked here and not at the first call, so that a typo gives a usage error and not a timeout.
+std::string CheckTarget(const std::string& text) {
+  const std::size_t colon = text.rfind(':');
+  int port = 0;
+  const bool good = colon != std::string::npos && colon > 0 &&
+                    absl::SimpleAtoi(text.substr(colon + 1), &port) && port > 0 && port < 65536;
+  return good ? "" : absl::StrCat("\"", text, "\" is not \"host:port\"");
+}
+
 // With a near match the list of all words would only distract.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
   const std::string near = NearestWord(word, known);
@@ -298,9 +363,9 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
 }
 
 const std::vector<std::string>& Verbs() {
-  static const std::vector<std::string> verbs{"apply",    "diff",    "rollback", "delete", "cordon",
-                                              "uncordon", "drain",   "wait",     "get",    "top",
-                                              "describe", "explain", "model",    "version"};
+  static const std::vector<std::string> verbs{
+      "apply", "diff", "rollback", "delete",  "cordon", "uncordon", "drain",      "wait",
+      "get",   "top",  "describe", "explain", "model",  "config",   "completion", "version"};
   return verbs;
 }
 
@@ -317,6 +382,8 @@ void AddVerbs(CLI::App& app, RawCommandLine& raw) {
   AddDescribe(app, raw);
   AddExplain(app, raw);
   AddModel(app, raw);
+  AddConfig(app, raw);
+  AddCompletion(app, raw);
   AddVersion(app, raw);
 }
 

@@ -18,6 +18,7 @@ struct RawCommandLine {
   std::vector<std::string> object;  // "worker w0", "worker/w0" or "w0"
   std::string condition;
   std::string output;
+  std::string color = "auto";
   std::string phase;
   std::string edge;
   double timeout_s = 0;
@@ -42,6 +43,9 @@ inline constexpr KindWord kKinds[] = {{"deployment", "deployments", Kind::kDeplo
                                       {"revision", "revisions", Kind::kRevisions},
                                       {"session", "sessions", Kind::kSessions},
                                       {"event", "events", Kind::kEvents}};
+
+// Returns what is wrong with a "host:port"; empty: nothing is.
+std::string CheckTarget(const std::string& text);
 
 // "; did you mean "worker"?", or the list of all where none is near.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known);

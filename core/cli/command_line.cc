@@ -8,6 +8,7 @@
 #include "absl/strings/strip.h"
 
 #include "core/base/suggest.h"
+#include "core/cli/man_page.h"
 
 namespace switchyard {
 namespace {
@@ -57,7 +58,13 @@ void AddVersionFlag(CLI::App& app) {
   app.set_version_flag("--version", VersionText(app.get_name()), "Print the version and exit");
 }
 
+std::optional<ProgramEnd> ManPageFor(const CLI::App& app, const std::vector<std::string>& words) {
+  if (words.size() != 2 || words[0] != kManPageFlag) return std::nullopt;
+  return ProgramEnd{kExitDone, ManPage(app, words[1])};
+}
+
 std::optional<ProgramEnd> ParseWords(CLI::App& app, const std::vector<std::string>& words) {
+  if (auto page = ManPageFor(app, words)) return page;
   try {
     // CLI11 takes the arguments in reverse order.
     app.parse(std::vector<std::string>(words.rbegin(), words.rend()));

@@ -29,6 +29,9 @@ void AddVersionFlag(CLI::App& app);
 // they are valid; the help or the version with kExitDone; else the mistake with kExitUsage.
 std::optional<ProgramEnd> ParseWords(CLI::App& app, const std::vector<std::string>& words);
 
+// The manual page of `app`, if `words` ask for it (core/cli/man_page.h). ParseWords looks itself.
+std::optional<ProgramEnd> ManPageFor(const CLI::App& app, const std::vector<std::string>& words);
+
 // The words of argv, without the program's name.
 std::vector<std::string> WordsOf(int argc, const char* const* argv);
 

@@ -2,7 +2,6 @@
 // of tokens. Exit codes: core/cli/exit_code.h.
 #include <atomic>
 #include <cstddef>
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -28,6 +27,7 @@
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/bin/coordinator_options.h"
+#include "services/bin/service_manager.h"
 #include "services/config/config_file.h"
 #include "services/convert/admin.h"
 #include "services/coordinator/coordinator_health.h"
@@ -182,6 +182,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   CoordinatorServerOptions server_options;
   server_options.grpc.host = listen.host;
   server_options.grpc.port = listen.port;
+  server_options.grpc.reflection = options.reflection == "on";
   server_options.incarnation = rng.NextId<Incarnation>();
   SY_ASSIGN_OR_RETURN(server, CoordinatorServer::Start(server_options, driver.get()));
   health.SetAccepting(true);
@@ -189,12 +190,12 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
     SetGrpcHealth(now, kCoordinatorHealthName, &server->grpc());
     if (!now.live()) logger->Write(LogLevel::kError, now.not_live);
   });
-  // The programs that start this one read the port from this line.
-  std::printf("ready %s\n", server->grpc().endpoint().c_str());
-  std::fflush(stdout);
+  const ServiceManager manager(EnvironmentVariable(kNotifySocket).value_or(""), logger);
+  manager.SayReady(server->grpc().endpoint());
   log.WaitForEnd(&signals);
   // Before the driver ends, which answers everything with an error.
   const absl::Status why = fatal.why();
+  manager.SayEnding();
   health.SetAccepting(false);
   // The driver first: gRPC's Shutdown waits for streams that only the driver ends.
   const bool ended = driver->Shutdown(kShutdown);

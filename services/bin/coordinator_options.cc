@@ -225,6 +225,11 @@ OptionTable CoordinatorOptionTable(CoordinatorSettings* settings) {
   table.sections.push_back({"network", "where the coordinator listens"});
   table.options.push_back(ListenOption(&settings->network.listen));
   table.options.push_back(SystemPortOption(&settings->network.system_port));
+  table.options.push_back(WordOption(
+      {.key = "network.reflection",
+       .help =
+           "gRPC reflection, with which grpcurl and buf curl find the calls and their messages"},
+      &settings->reflection, {"on", "off"}));
   AddStore(settings, &table);
   AddLeases(times, &table);
   AddTimeouts(times, &table);

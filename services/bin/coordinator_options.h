@@ -15,6 +15,7 @@ struct CoordinatorSettings {
   CoordinatorSettings();
 
   NetworkSettings network;
+  std::string reflection = "on";
   std::string store = "sqlite:switchyard.sqlite";
   std::vector<std::string> deployments;
   DispatchOptions dispatch;

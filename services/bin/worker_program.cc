@@ -3,7 +3,6 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
-#include <cstdio>
 #include <future>
 #include <memory>
 #include <string>
@@ -20,8 +19,10 @@
 #include "core/format/dtype.h"
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
+#include "services/bin/service_manager.h"
 #include "services/bin/worker_options.h"
 #include "services/channels/grpc_channels.h"
+#include "services/config/config_file.h"
 #include "services/grpc/grpc_log.h"
 #include "services/options/read_options.h"
 #include "services/system/grpc_health.h"
@@ -219,10 +220,11 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
     finished.set_value(std::move(why));
     signals.Raise();  // Ends the wait below.
   });
-  std::printf("ready %s\n", worker.server->grpc().endpoint().c_str());
-  std::fflush(stdout);
+  const ServiceManager manager(EnvironmentVariable(kNotifySocket).value_or(""), worker.logger);
+  manager.SayReady(worker.server->grpc().endpoint());
   std::future<absl::Status> end = finished.get_future();
   log.WaitForEnd(&signals);
+  manager.SayEnding();
   // At once, without a drain: steps on a broken device would only fail more slowly.
   if (const absl::Status why = fault.why(); !why.ok()) return why;
   // After a signal the worker has to leave. If the agent itself has finished, it has already left.

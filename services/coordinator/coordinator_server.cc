@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include "grpcpp/support/byte_buffer.h"
 
@@ -367,6 +368,8 @@ CoordinatorServer::~CoordinatorServer() = default;
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     const CoordinatorServerOptions& options, Driver* driver) {
+  // By a call, since a linker may leave out a library that nothing calls.
+  if (options.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<CoordinatorServer> server(
       new CoordinatorServer(std::make_unique<Services>(driver, options.incarnation)));
   SY_ASSIGN_OR_RETURN(server->grpc_,

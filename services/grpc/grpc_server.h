@@ -28,6 +28,9 @@ struct GrpcServerOptions {
   // Beyond it gRPC reads less, and ends streams with kResourceExhausted.
   std::size_t memory_bytes_max = kServerMemoryBytesMax;
   KeepaliveOptions keepalive;
+  // Tells clients which services there are, and their messages. Only in programs that link gRPC's
+  // library for it.
+  bool reflection = false;
 };
 
 // One listening server. Thread-safe.

@@ -163,6 +163,33 @@ TEST(CommandLineTest, TakesCommonOptionsBeforeAndAfterTheVerb) {
   }
 }
 
+TEST(CommandLineTest, ReadsFormsOfOutput) {
+  const CommandLine wide =
+      Parse({"get", "workers", "-o", "wide", "--sort-by", ".id", "--no-headers", "--color=never"});
+  EXPECT_EQ(wide.output, OutputFormat::kWide);
+  EXPECT_EQ(wide.sort_by, ".id");
+  EXPECT_TRUE(wide.no_headers);
+  EXPECT_EQ(wide.color, Color::kNever);
+  const CommandLine path = Parse({"get", "plan", "-o", "jsonpath={.plan.epoch}"});
+  EXPECT_EQ(path.output, OutputFormat::kJsonPath);
+  EXPECT_EQ(path.json_path, "{.plan.epoch}");
+  EXPECT_EQ(Parse({"-o", "yaml", "top"}).output, OutputFormat::kYaml);
+  EXPECT_EQ(Parse({"get", "layers", "-o", "jsonl"}).output, OutputFormat::kJsonLines);
+}
+
+TEST(CommandLineTest, ReadsWhatToDoWithContexts) {
+  const CommandLine set = Parse({"config", "set-context", "prod", "--target", "h:1"});
+  EXPECT_EQ(set.verb, Verb::kConfig);
+  EXPECT_EQ(set.config_verb, ConfigVerb::kSetContext);
+  EXPECT_EQ(set.name, "prod");
+  EXPECT_TRUE(set.target_given);
+  EXPECT_EQ(Parse({"config", "use-context", "prod"}).config_verb, ConfigVerb::kUseContext);
+  EXPECT_EQ(Parse({"config", "get-contexts"}).config_verb, ConfigVerb::kGetContexts);
+  const CommandLine get = Parse({"--context", "prod", "get", "workers"});
+  EXPECT_EQ(get.context, "prod");
+  EXPECT_FALSE(get.target_given);
+}
+
 TEST(CommandLineTest, HasDefaults) {
   const CommandLine get = Parse({"get", "workers"});
   const CommandLine apply = Parse({"apply", "-f", "x"});
@@ -206,7 +233,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
         WrongWords{{"frobnicate"},
                    "one of apply, diff, rollback, delete, cordon, uncordon, drain, wait, get, top, "
-                   "describe, explain, model, version"},
+                   "describe, explain, model, config, completion, version"},
         WrongWords{{"get"}, "KIND is required"},
         WrongWords{{"get", "wrokers"}, "unknown kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},
@@ -218,6 +245,14 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"explain", "layer", "0", "--phase", "late"}, "late"},
         WrongWords{{"apply"}, "--file is required"},
         WrongWords{{"get", "workers", "-o", "xml"}, "xml"},
+        WrongWords{{"get", "workers", "-o", "jsonpath={..id}"}, "\"..\" is not supported"},
+        WrongWords{{"get", "plan", "-o", "name"}, "except 'get plan'"},
+        WrongWords{{"top", "-o", "name"}, "-o name suits 'get'"},
+        WrongWords{{"get", "workers", "--sort-by", ".a["}, "\"[\" without \"]\""},
+        WrongWords{{"get", "workers", "--color", "red"}, "red"},
+        WrongWords{{"describe", "worker", "w0", "--no-headers"}, "--no-headers"},
+        WrongWords{{"config"}, "subcommand"},
+        WrongWords{{"config", "use-context"}, "NAME is required"},
         WrongWords{{"get", "workers", "--target", "here"}, "\"here\" is not \"host:port\""},
         WrongWords{{"get", "workers", "--target", "h:99999"}, "is not \"host:port\""},
         WrongWords{{"get", "workers", "--timeout", "0"}, "timeout"},

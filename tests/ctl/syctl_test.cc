@@ -17,6 +17,7 @@ namespace {
 
 using switchyard::testing::ScriptedCoordinator;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 constexpr Terminal kTerminal{true, 80};
@@ -30,7 +31,7 @@ TEST(SyctlTest, PrintsATableToATerminalAndJsonElsewhere) {
   const SyctlResult piped = RunSyctl(words, kPipe);
 
   EXPECT_EQ(shown.exit_code, 0);
-  EXPECT_THAT(shown.out, StartsWith("ID  STATE"));
+  EXPECT_THAT(shown.out, StartsWith("\x1b[1mID  STATE"));
   EXPECT_EQ(piped.exit_code, 0);
   EXPECT_EQ(Json::parse(piped.out)["workers"][0]["id"], "w0");
 }
@@ -74,6 +75,71 @@ TEST(SyctlTest, AFileThatIsWrongOrMissingIsAWrongCommandLine) {
     EXPECT_THAT(result.err, HasSubstr(path));
   }
   std::filesystem::remove(file);
+}
+
+TEST(SyctlTest, PrintsEveryForm) {
+  const ScriptedCoordinator coordinator;
+  const auto get = [&](const std::string& form) {
+    return RunSyctl({"get", "workers", "--target", coordinator.endpoint(), "-o", form}, kPipe).out;
+  };
+
+  EXPECT_EQ(get("name"), "worker/w0\nworker/w1\n");
+  EXPECT_EQ(get("jsonpath={.workers[*].id}"), "w0 w1\n");
+  EXPECT_THAT(get("yaml"), StartsWith("workers:\n  - id: w0\n    incarnation: "));
+  EXPECT_THAT(get("jsonl"), StartsWith("{\"id\":\"w0\","));
+  EXPECT_THAT(get("wide"), HasSubstr("PROFILE"));
+  EXPECT_THAT(get("table"), Not(HasSubstr("PROFILE")));
+}
+
+TEST(SyctlTest, SortsByAPathAndLeavesTheHeadOut) {
+  ScriptedCoordinator coordinator;
+  coordinator.workers.mutable_workers(0)->set_experts(30);
+  coordinator.workers.mutable_workers(1)->set_experts(4);
+  std::vector<std::string> words{"get",       "workers", "--target", coordinator.endpoint(),
+                                 "--sort-by", ".experts"};
+
+  words.insert(words.end(), {"-o", "name"});
+  EXPECT_EQ(RunSyctl(words, kPipe).out, "worker/w1\nworker/w0\n");
+  words.back() = "table";
+  words.emplace_back("--no-headers");
+  EXPECT_THAT(RunSyctl(words, kPipe).out, StartsWith("w1  live"));
+  coordinator.workers.clear_workers();
+  EXPECT_EQ(RunSyctl(words, kPipe).out, "");
+}
+
+TEST(SyctlTest, ColorsATerminalOnlyUnlessToldOtherwise) {
+  const ScriptedCoordinator coordinator;
+  const auto colors = [&](const Terminal& terminal, const std::string& when, bool no_color) {
+    Environment environment;
+    environment.no_color = no_color;
+    const SyctlResult result = RunSyctl(
+        {"get", "workers", "--target", coordinator.endpoint(), "-o", "table", "--color", when},
+        terminal, {}, environment);
+    return result.out.find('\x1b') != std::string::npos;
+  };
+
+  EXPECT_TRUE(colors(kTerminal, "auto", false));
+  EXPECT_FALSE(colors(kPipe, "auto", false));
+  EXPECT_FALSE(colors(kTerminal, "auto", true));
+  EXPECT_TRUE(colors(kPipe, "always", true));
+  EXPECT_FALSE(colors(kTerminal, "never", false));
+  EXPECT_EQ(RunSyctl({"get", "workers", "--target", coordinator.endpoint(), "-o", "json", "--color",
+                      "always"},
+                     kPipe)
+                .out.find('\x1b'),
+            std::string::npos);
+}
+
+TEST(SyctlTest, AnErrorIsNoNameAndNoValue) {
+  const std::vector<std::string> words{"get", "workers", "--target", "127.0.0.1:1", "-o"};
+  for (const char* form : {"name", "jsonpath={.workers[0].id}"}) {
+    std::vector<std::string> all = words;
+    all.emplace_back(form);
+    const SyctlResult result = RunSyctl(all, kPipe);
+    EXPECT_EQ(result.exit_code, 1);
+    EXPECT_EQ(result.out, "") << form;
+    EXPECT_THAT(result.err, HasSubstr("COORDINATOR_LOST"));
+  }
 }
 
 TEST(SyctlTest, WrongWordsAskNobody) {

@@ -1,0 +1,62 @@
+#!/usr/bin/env bash
+# Calls a coordinator as its users do who have no .proto files: with the buf that scripts/lint_proto
+# installs, and with grpcurl where it is. Exits with 77 where neither is.
+#   reflection_test.sh REPOSITORY BUILD
+set -uo pipefail
+repository=$1
+build=$2
+buf=$(ls "$repository"/build/buf/node_modules/@bufbuild/buf-*/bin/buf 2>/dev/null | head -n 1)
+grpcurl=$(command -v grpcurl)
+[ -n "$buf$grpcurl" ] || { echo 'neither buf nor grpcurl is installed'; exit 77; }
+work=$(mktemp -d)
+trap 'kill "${started[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
+started=()
+failures=0
+fail() {
+  echo "FAILED: $*"
+  failures=$((failures + 1))
+}
+# start FLAG...: a coordinator; sets `address`.
+start() {
+  local log=$work/${#started[@]}.log
+  : >"$log"
+  "$build/bin/switchyard-coordinator" --listen 127.0.0.1:0 --store memory --log-level error "$@" \
+    >"$log" 2>&1 &
+  started+=($!)
+  for _ in {1..300}; do
+    address=$(sed -n 's/^ready //p' "$log")
+    [ -z "$address" ] || return 0
+    sleep 0.1
+  done
+  fail "the coordinator is not ready: $(cat "$log")"
+}
+call_buf() {
+  "$buf" curl --protocol grpc --http2-prior-knowledge "http://$address/switchyard.v1.CoordinatorService/$1" 2>&1
+}
+call_grpcurl() { "$grpcurl" -plaintext "$address" "switchyard.v1.CoordinatorService/$1" 2>&1; }
+
+tools=()
+[ -z "$buf" ] || tools+=(call_buf)
+[ -z "$grpcurl" ] || tools+=(call_grpcurl)
+start
+version=$(sed -n 's/^CMAKE_PROJECT_VERSION:.*=//p' "$build/CMakeCache.txt")
+for call in "${tools[@]}"; do
+  said=$($call GetVersion) || fail "$call: $said"
+  [[ $said == *"\"version\":"*"\"$version\""* ]] || fail "$call: no version in $said"
+  said=$($call ListWorkers) || fail "$call: $said"
+  [[ $said == '{'*'}' ]] || fail "$call ListWorkers: $said"
+  said=$($call ListWorker) && fail "$call: a call that does not exist succeeds: $said"
+done
+if [ -n "$grpcurl" ]; then
+  said=$("$grpcurl" -plaintext "$address" list)
+  [[ $said == *switchyard.v1.CoordinatorService* ]] || fail "grpcurl list: $said"
+fi
+
+start --reflection off
+for call in "${tools[@]}"; do
+  said=$($call GetVersion) && fail "--reflection off: $call succeeds: $said"
+done
+said=$("$build/bin/syctl" --target "$address" version) || fail "--reflection off: $said"
+
+[ $failures -eq 0 ] && echo "reflection_test: passed with ${tools[*]}"
+[ $failures -eq 0 ]
