@@ -37,21 +37,30 @@ absl::Status Applies::Check(const DeploymentSpec& spec) const {
                                    most));
 }
 
-void Applies::On(const ApplyRequested& event) {
+void Applies::Answer(RequestId id, const Apply& apply, absl::StatusOr<DeploymentView> answer,
+                     TimePoint now) {
+  CoordinatorTimes& times = *context_->times;
+  if (!apply.dry_run) (answer.ok() ? times.applied : times.refused).Observe(now - apply.began);
+  context_->out->Add(AnswerDeployment{id, std::move(answer)});
+}
+
+void Applies::On(const ApplyRequested& event, TimePoint now) {
+  Apply apply;
+  apply.dry_run = event.dry_run;
+  apply.began = now;
   // Checked before the checkpoint is read, which may take minutes.
   absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
   absl::Status status = spec.status();
   if (status.ok()) status = Check(*spec);
   if (!status.ok()) {
-    context_->out->Add(AnswerDeployment{event.id, status});
+    Answer(event.id, apply, status, now);
     return;
   }
   // Stamped now and stored: a coordinator that restarts with other options must plan as before.
   spec->coordinator_defaults = context_->options->dispatch;
   context_->out->Add(LoadModel{event.id, spec->checkpoint});
-  Apply& apply = applies_[event.id];
   apply.spec = *std::move(spec);
-  apply.dry_run = event.dry_run;
+  applies_[event.id] = std::move(apply);
 }
 
 void Applies::On(const ModelProgress& event, TimePoint now) {
@@ -70,8 +79,7 @@ void Applies::On(const ModelLoaded& event, TimePoint now) {
   // Only now is it known which layers the model has.
   if (status.ok()) status = CheckLayersExist(apply.spec, *event.facts);
   if (!status.ok()) {
-    context_->out->Add(
-        AnswerDeployment{event.id, Annotate(status, absl::StrCat("deployment ", apply.spec.name))});
+    Answer(event.id, apply, Annotate(status, absl::StrCat("deployment ", apply.spec.name)), now);
     applies_.erase(it);
     return;
   }
@@ -92,13 +100,14 @@ void Applies::On(const RollbackRequested& event, TimePoint now) {
   const DeploymentController* deployment = ControllerOf(event.deployment);
   absl::Status status = deployment == nullptr ? NoDeployment(event.deployment) : absl::OkStatus();
   if (status.ok()) status = Check(deployment->record().spec);
+  Apply back;
+  back.began = now;
   if (status.ok()) {
     const DeploymentRecord& record = deployment->record();
     const auto target = deployment->applied().revisions().RollbackTarget(
         event.deployment, record.revision, event.to_revision);
     status = target.status();
     if (target.ok()) {
-      Apply back;
       back.spec = (*target)->spec;
       back.record.spec = (*target)->spec;
       back.record.facts = *(*target)->facts;
@@ -106,7 +115,7 @@ void Applies::On(const RollbackRequested& event, TimePoint now) {
       return Put(event.id, std::move(back), (*target)->number, now);
     }
   }
-  context_->out->Add(AnswerDeployment{event.id, status});
+  Answer(event.id, back, status, now);
 }
 
 void Applies::Put(RequestId id, Apply apply, std::uint64_t rollback_to, TimePoint now) {
@@ -117,8 +126,7 @@ void Applies::Put(RequestId id, Apply apply, std::uint64_t rollback_to, TimePoin
     record.revision = existing->record().revision;
     // Nothing to store or to plan, so that applying the same file again is free.
     if (existing->record() == record) {
-      context_->out->Add(AnswerDeployment{id, ViewOf(*existing, now)});
-      return;
+      return Answer(id, apply, ViewOf(*existing, now), now);
     }
     apply.revisions = existing->applied().revisions();
     served = existing->applied().served();
@@ -148,7 +156,7 @@ bool Applies::OnStoreWritten(WriteId write, const absl::Status& status, TimePoin
     if (status.ok()) {
       Finish(id, apply, now);
     } else {
-      context_->out->Add(AnswerDeployment{id, status});
+      Answer(id, apply, status, now);
     }
     return true;
   }
@@ -174,7 +182,7 @@ void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
             apply.record.facts.shape.experts);
   // Before the answer, so that it says what came of the deployment with the available workers.
   controller->Evaluate(now);
-  context_->out->Add(AnswerDeployment{id, ViewOf(*controller, now)});
+  Answer(id, apply, ViewOf(*controller, now), now);
   DropRefused(now);
 }
 

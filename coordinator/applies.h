@@ -11,6 +11,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 
 #include "coordinator/deletions.h"
 #include "coordinator/deployment_controller.h"
@@ -33,7 +34,7 @@ class Applies {
           const SessionTable* sessions)
       : context_(context), deployments_(deployments), deletions_(deletions), sessions_(sessions) {}
 
-  void On(const ApplyRequested& event);
+  void On(const ApplyRequested& event, TimePoint now);
   void On(const RollbackRequested& event, TimePoint now);
   void On(const ModelProgress& event, TimePoint now);
   void On(const ModelLoaded& event, TimePoint now);
@@ -57,6 +58,7 @@ class Applies {
   struct Apply {
     DeploymentSpec spec;
     bool dry_run = false;
+    TimePoint began = {};
     // Set once the checkpoint is read.
     DeploymentRecord record;
     // Set once the record is sent to the store: with the new one.
@@ -67,6 +69,9 @@ class Applies {
     std::int64_t bytes = 0;
   };
 
+  // Ends it, successfully or not.
+  void Answer(RequestId id, const Apply& apply, absl::StatusOr<DeploymentView> answer,
+              TimePoint now);
   // Whether it may start now.
   [[nodiscard]] absl::Status Check(const DeploymentSpec& spec) const;
   // `apply` has its record. Writes it as a new revision, unless it is the deployment's already.

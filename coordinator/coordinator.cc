@@ -29,7 +29,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       out_(options_.journal_entries),
       members_(&options_, &out_),
       sessions_(&options_, rng, &out_),
-      context_{&options_, &members_, placement, &memory_, rng, &out_},
+      context_{&options_, &members_, placement, &memory_, rng, &out_, &times_},
       started_at_(now),
       now_(now),
       deletions_(&options_, &deployments_, &sessions_, &memory_, &out_),
@@ -206,7 +206,7 @@ void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {
 
 void Coordinator::OnMessage(Member& /*member*/, const Register& /*request*/) {}  // Handled before.
 
-void Coordinator::On(const ApplyRequested& event) { applies_.On(event); }
+void Coordinator::On(const ApplyRequested& event) { applies_.On(event, now_); }
 
 void Coordinator::On(const RollbackRequested& event) { applies_.On(event, now_); }
 
@@ -378,6 +378,7 @@ CoordinatorView Coordinator::View(TimePoint now) const {
     }
   }
   applies_.AddTo(&view, now);
+  view.times = times_;
   return view;
 }
 

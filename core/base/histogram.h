@@ -51,7 +51,7 @@ inline constexpr HistogramBounds kLongDurationBounds(1'000'000, 1e9);
 // 1 to a million.
 inline constexpr HistogramBounds kCountBounds(1, 1);
 
-// What a histogram has counted. A plain value; for a single thread also the histogram itself.
+// Holds what a histogram has counted. A plain value, and for one thread the histogram itself.
 struct HistogramCounts {
   explicit HistogramCounts(const HistogramBounds* of = &kDurationBounds) : bounds(of) {}
 
