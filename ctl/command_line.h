@@ -11,6 +11,7 @@
 //   syctl get deployments|models|workers [NAME] [-w]
 //   syctl get layers|plan|revisions|sessions [DEPLOYMENT] [-w]
 //   syctl get events [NAME] [-w]
+//   syctl get metrics [coordinator|WORKER] [-w]
 //   syctl top [WORKER] [-w]
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
@@ -50,7 +51,17 @@ enum class Verb {
   kVersion
 };
 // The objects that get and describe show.
-enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan, kRevisions, kSessions, kEvents };
+enum class Kind {
+  kDeployments,
+  kModels,
+  kWorkers,
+  kLayers,
+  kPlan,
+  kRevisions,
+  kSessions,
+  kEvents,
+  kMetrics
+};
 enum class OutputFormat { kTable, kJson };
 
 // A valid command. Fields that its verb does not use keep their defaults.

@@ -10,6 +10,7 @@
 #include "ctl/errors.h"
 #include "ctl/history_tables.h"
 #include "ctl/json.h"
+#include "ctl/metrics.h"
 #include "ctl/tables.h"
 #include "ctl/waiting.h"
 
@@ -110,6 +111,8 @@ absl::Status GetOnce(const Run& run, std::string* out) {
                        [&](const auto& message) { return EventsTable(message, run.screen.width); });
       return absl::OkStatus();
     }
+    case Kind::kMetrics:
+      return GetMetrics(run, out);
     default:
       return GetOfPlan(run, out);
   }

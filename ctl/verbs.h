@@ -41,7 +41,8 @@ inline constexpr KindWord kKinds[] = {{"deployment", "deployments", Kind::kDeplo
                                       {"plan", "plan", Kind::kPlan},
                                       {"revision", "revisions", Kind::kRevisions},
                                       {"session", "sessions", Kind::kSessions},
-                                      {"event", "events", Kind::kEvents}};
+                                      {"event", "events", Kind::kEvents},
+                                      {"metric", "metrics", Kind::kMetrics}};
 
 // "; did you mean "worker"?", or the list of all where none is near.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known);
