@@ -122,6 +122,7 @@ void Applies::On(const ApplyRequested& event, TimePoint now) {
   absl::Status status = spec.status();
   if (status.ok()) status = event.dry_run ? CheckRoom() : Check(*spec);
   if (!status.ok()) {
+    if (!event.dry_run) context_->times->refused.Observe(Duration{});
     context_->out->Add(AnswerDeployment{event.id, status});
     return;
   }
@@ -151,7 +152,7 @@ void Applies::On(const ModelChecked& event, TimePoint now) {
   if (!status.ok()) {
     const Apply failed = std::move(apply);
     applies_.erase(it);
-    Fail(event.id, failed, status);
+    Fail(event.id, failed, status, now);
     return;
   }
   DeploymentRecord record{.spec = apply.spec, .facts = *event.facts};
@@ -201,7 +202,7 @@ void Applies::On(const ModelLoaded& event, TimePoint now) {
   Apply apply = std::move(it->second);
   applies_.erase(it);
   if (!status.ok()) {
-    Fail(event.id, apply, status);
+    Fail(event.id, apply, status, now);
     return;
   }
   const DeploymentController* existing = ControllerOf(apply.spec.name);
@@ -226,7 +227,8 @@ void Applies::OnTick(TimePoint now) {
   }
 }
 
-void Applies::Fail(RequestId id, const Apply& apply, const absl::Status& why) {
+void Applies::Fail(RequestId id, const Apply& apply, const absl::Status& why, TimePoint now) {
+  if (!apply.dry_run) context_->times->refused.Observe(now - apply.begun);
   const absl::Status status = Annotate(why, absl::StrCat("deployment ", apply.spec.name));
   EndRequest(apply);
   Answer(id, apply, status);
@@ -259,6 +261,7 @@ void Applies::On(const RollbackRequested& event, TimePoint now) {
       Supersede(event.deployment, event.id);
       failed_.Remove(event.deployment);
       Apply back;
+      back.begun = now;
       back.spec = (*target)->spec;
       back.record.spec = (*target)->spec;
       back.record.facts = *(*target)->facts;
@@ -266,6 +269,7 @@ void Applies::On(const RollbackRequested& event, TimePoint now) {
       return Put(event.id, std::move(back), (*target)->number, now);
     }
   }
+  context_->times->refused.Observe(Duration{});
   context_->out->Add(AnswerDeployment{event.id, status});
 }
 
@@ -278,6 +282,7 @@ void Applies::Put(RequestId id, Apply apply, std::uint64_t rollback_to, TimePoin
     // Nothing to store or to plan, so that applying the same file again is free.
     if (existing->record() == record) {
       EndRequest(apply);
+      context_->times->applied.Observe(now - apply.begun);
       Answer(id, apply, ViewOf(*existing, now));
       return;
     }
@@ -317,7 +322,7 @@ bool Applies::OnStoreWritten(WriteId write, const absl::Status& status, TimePoin
     if (status.ok()) {
       Finish(id, apply, now);
     } else {
-      Fail(id, apply, status);
+      Fail(id, apply, status, now);
     }
     return true;
   }
@@ -325,6 +330,7 @@ bool Applies::OnStoreWritten(WriteId write, const absl::Status& status, TimePoin
 }
 
 void Applies::Finish(RequestId id, const Apply& apply, TimePoint now) {
+  context_->times->applied.Observe(now - apply.begun);
   DeploymentController* controller = ControllerOf(apply.spec.name);
   if (controller != nullptr) {
     // The serving epoch goes on until a plan of the new record has replaced it.

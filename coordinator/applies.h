@@ -118,7 +118,7 @@ class Applies {
   void Put(RequestId id, Apply apply, std::uint64_t rollback_to, TimePoint now);
   void Finish(RequestId id, const Apply& apply, TimePoint now);
   // It cannot go on. Answers, or notes the failure where that was done before.
-  void Fail(RequestId id, const Apply& apply, const absl::Status& why);
+  void Fail(RequestId id, const Apply& apply, const absl::Status& why, TimePoint now);
   // Nothing, if it was answered before.
   void Answer(RequestId id, const Apply& apply, absl::StatusOr<DeploymentView> result);
   // The store need not go on with it. After PutDeployment this is done.

@@ -29,7 +29,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       out_(options_.journal_entries),
       members_(&options_, &out_),
       sessions_(&options_, rng, &out_),
-      context_{&options_, &members_, placement, &memory_, rng, &out_},
+      context_{&options_, &members_, placement, &memory_, rng, &out_, &times_},
       started_at_(now),
       now_(now),
       deletions_(&options_, &deployments_, &sessions_, &memory_, &out_),
@@ -389,6 +389,7 @@ CoordinatorView Coordinator::View(TimePoint now) const {
     }
   }
   applies_.AddTo(&view, now);
+  view.times = times_;
   return view;
 }
 

@@ -111,6 +111,7 @@ class Coordinator {
   Membership members_;
   MemoryLedger memory_;
   SessionTable sessions_;
+  CoordinatorTimes times_;
   ControllerContext context_;
   const TimePoint started_at_;
   // The time of the step in progress, or of the last one.

@@ -49,6 +49,7 @@ DeploymentController::DeploymentController(ControllerContext context, RecoveredD
   if (stored.committed != nullptr) {
     // COMMIT may have been sent before the restart. The workers report on their return who has it,
     // so that the change goes on where it was; the deadline leaves them the time to return.
+    change_began_ = now;
     change_ =
         EpochChange::Resume(std::move(stored.committed),
                             now + record().spec.join_timeout + context_.options->commit_timeout);
@@ -200,7 +201,7 @@ void DeploymentController::MaybeReplan(TimePoint now) {
   if (serving_.IsSameAs(proposal->plan)) {
     NoteServed();
   } else {
-    StartChange();
+    StartChange(now);
   }
 }
 
@@ -261,8 +262,9 @@ Epoch DeploymentController::NextEpoch() const {
   return Epoch{std::max(high_water_, context_.members->HighestHeld(name())).value + 1};
 }
 
-void DeploymentController::StartChange() {
+void DeploymentController::StartChange(TimePoint now) {
   change_.emplace(name(), NextEpoch());
+  change_began_ = now;
   // Even if the write fails: it may be on disk all the same, and a number is used once (I10).
   high_water_ = std::max(high_water_, change_->epoch());
   gate_.OnOwnEpoch(change_->epoch());
@@ -388,6 +390,7 @@ void DeploymentController::Serve(TimePoint now) {
   applied_.SetServed(change_->record() == nullptr ? 0 : revision, serving_.plan()->epoch);
   change_.reset();
   ++changes_.served;
+  context_.times->change_served.Observe(now - change_began_);
   retry_.Reset();
   status_.SetServing(serving_.plan()->epoch, revision == record().revision);
   for (const PlanWorker& worker : serving_.plan()->workers) quarantine_.Clear(worker.id);
@@ -405,6 +408,7 @@ void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
   status_.SetGivenUp(change_->epoch(), failure.why);
   change_.reset();
   ++changes_.failed;
+  context_.times->change_failed.Observe(now - change_began_);
   dirty_ = true;
   retry_.BackOff(now);
   if (failure.retry_at_once) retry_.SkipDelay();

@@ -55,6 +55,7 @@ struct ControllerContext {
   MemoryLedger* memory = nullptr;
   Rng* rng = nullptr;
   Outbox* out = nullptr;
+  CoordinatorTimes* times = nullptr;
 };
 
 class DeploymentController {
@@ -154,7 +155,7 @@ class DeploymentController {
 
   // The change.
   // kReserving: the number is being written.
-  void StartChange();
+  void StartChange(TimePoint now);
   // The number is durable: makes the plan and enters kPreparing, or gives the change up.
   void PrepareChange(TimePoint now);
   // Carries out what EpochChange wants done.
@@ -181,6 +182,7 @@ class DeploymentController {
   FormerShares former_;
   std::shared_ptr<const PlanUpdate> announced_;  // until TakeAnnouncement
   std::optional<EpochChange> change_;
+  TimePoint change_began_{};
   ReplanGate gate_;
   Quarantine quarantine_;
   RetryDelay retry_;

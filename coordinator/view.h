@@ -14,6 +14,7 @@
 #include "absl/status/status.h"
 
 #include "coordinator/history/revisions.h"
+#include "coordinator/progress/coordinator_times.h"
 #include "coordinator/progress/progress_view.h"
 #include "coordinator/spec/deployment.h"
 #include "coordinator/spec/deployment_record.h"
@@ -99,12 +100,6 @@ struct ServedModel {
   MoeShape shape;
   std::vector<LayerId> layers;
   Sha256Digest manifest;
-};
-
-// How the changes of a deployment's plan have ended, since the coordinator started.
-struct ChangeCounts {
-  std::uint64_t served = 0;
-  std::uint64_t failed = 0;  // given up: refused, timed out, or a worker was lost
 };
 
 // A deployment as applied, and the plan that serves, which may be of an older spec.
@@ -195,6 +190,7 @@ struct DutyView {
 struct CoordinatorView {
   std::vector<WorkerView> workers;          // ascending by id
   std::vector<DeploymentView> deployments;  // ascending by name
+  CoordinatorTimes times = {};
 };
 
 }  // namespace switchyard

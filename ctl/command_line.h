@@ -11,6 +11,7 @@
 //   syctl get deployments|models|workers [NAME] [-w]
 //   syctl get layers|plan|revisions|sessions [DEPLOYMENT] [-w]
 //   syctl get events [NAME] [-w]
+//   syctl get metrics [coordinator|WORKER] [-w]
 //   syctl top [WORKER] [-w]
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
@@ -53,7 +54,17 @@ enum class Verb {
   kVersion
 };
 // The objects that get and describe show.
-enum class Kind { kDeployments, kModels, kWorkers, kLayers, kPlan, kRevisions, kSessions, kEvents };
+enum class Kind {
+  kDeployments,
+  kModels,
+  kWorkers,
+  kLayers,
+  kPlan,
+  kRevisions,
+  kSessions,
+  kEvents,
+  kMetrics
+};
 enum class Color { kAuto, kAlways, kNever };
 // The verbs of 'config'.
 enum class ConfigVerb { kGetContexts, kCurrentContext, kUseContext, kSetContext, kDeleteContext };

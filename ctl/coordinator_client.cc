@@ -123,6 +123,10 @@ absl::StatusOr<v1::ExplainLayerResponse> CoordinatorClient::Explain(
   return Call(&Stub::ExplainLayer, request);
 }
 
+absl::StatusOr<v1::GetMetricsResponse> CoordinatorClient::Metrics() {
+  return Call(&Stub::GetMetrics, v1::GetMetricsRequest());
+}
+
 absl::StatusOr<v1::GetVersionResponse> CoordinatorClient::Version() {
   return Call(&Stub::GetVersion, v1::GetVersionRequest());
 }

@@ -42,6 +42,7 @@ class CoordinatorClient {
   absl::StatusOr<v1::ListSessionsResponse> Sessions();
   absl::StatusOr<v1::GetPlanResponse> Plan(const std::string& deployment);
   absl::StatusOr<v1::ExplainLayerResponse> Explain(const v1::ExplainLayerRequest& request);
+  absl::StatusOr<v1::GetMetricsResponse> Metrics();
   absl::StatusOr<v1::GetVersionResponse> Version();
 
  private:

@@ -11,6 +11,7 @@
 #include "ctl/errors.h"
 #include "ctl/history_tables.h"
 #include "ctl/json.h"
+#include "ctl/metrics.h"
 #include "ctl/output/json_path.h"
 #include "ctl/tables.h"
 #include "ctl/waiting.h"
@@ -137,6 +138,8 @@ absl::Status GetOnce(const Run& run, std::string* out) {
                        [&](const auto& message) { return EventsTable(message, run.screen.width); });
       return absl::OkStatus();
     }
+    case Kind::kMetrics:
+      return GetMetrics(run, out);
     default:
       return GetOfPlan(run, out);
   }

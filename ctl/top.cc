@@ -1,8 +1,6 @@
 #include "ctl/top.h"
 
-#include <algorithm>
 #include <chrono>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -10,60 +8,12 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "ctl/errors.h"
 #include "ctl/waiting.h"
 #include "report/text_table.h"
 #include "services/convert/enum_words.h"
-#include "services/grpc/grpc_server.h"
-#include "services/grpc/grpc_status.h"
-#include "services/grpc/peer_error.h"
-#include "switchyard/v1/expert.grpc.pb.h"
 
 namespace switchyard::ctl {
 namespace {
-
-// Asked at the same time; a pool of any size is asked in turns.
-constexpr std::size_t kAskedAtOnce = 16;
-// A worker answers within milliseconds; one that is out of reach must not hold up the others.
-constexpr Duration kAnswerMax = std::chrono::seconds(2);
-
-TopSample Ask(const v1::Worker& worker) {
-  const auto stub =
-      v1::ExpertService::NewStub(MakeGrpcChannel(worker.endpoint(), kControlMessageBytesMax));
-  grpc::ClientContext context;
-  context.set_deadline(GrpcDeadline(kAnswerMax));
-  TopSample sample;
-  sample.status =
-      AsPeerError(StatusFromGrpc(stub->GetStatus(&context, v1::GetStatusRequest(), &sample.answer)),
-                  {"worker", worker.endpoint(), Reason::kWorkerLost});
-  sample.at = std::chrono::steady_clock::now();
-  return sample;
-}
-
-std::vector<TopSample> AskAll(const std::vector<v1::Worker>& workers) {
-  std::vector<TopSample> samples(workers.size());
-  for (std::size_t first = 0; first < workers.size(); first += kAskedAtOnce) {
-    const std::size_t end = std::min(first + kAskedAtOnce, workers.size());
-    std::vector<std::thread> threads;
-    for (std::size_t i = first; i < end; ++i) {
-      threads.emplace_back([&, i] { samples[i] = Ask(workers[i]); });
-    }
-    for (std::thread& thread : threads) thread.join();
-  }
-  return samples;
-}
-
-absl::StatusOr<std::vector<v1::Worker>> WantedWorkers(const Run& run) {
-  SY_ASSIGN_OR_RETURN(const auto list, run.coordinator.Workers());
-  std::vector<v1::Worker> wanted;
-  std::vector<std::string> known;
-  for (const v1::Worker& worker : list.workers()) {
-    known.push_back(worker.id());
-    if (run.line.name.empty() || worker.id() == run.line.name) wanted.push_back(worker);
-  }
-  if (wanted.empty() && !run.line.name.empty()) return NoSuch("worker", run.line.name, known);
-  return wanted;
-}
 
 Json ToJson(const std::vector<TopRow>& rows) {
   Json list = Json::array();
@@ -83,10 +33,10 @@ Json ToJson(const std::vector<TopRow>& rows) {
 
 absl::Status Measure(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, WantedWorkers(run));
-  const std::vector<TopSample> before = AskAll(workers);
+  const std::vector<WorkerSample> before = AskWorkers(workers, {});
   Pause();
   Pause();
-  const std::vector<TopSample> after = AskAll(workers);
+  const std::vector<WorkerSample> after = AskWorkers(workers, {});
   std::vector<TopRow> rows;
   for (std::size_t i = 0; i < workers.size(); ++i) {
     rows.push_back(RowOf(workers[i], before[i], after[i]));
@@ -95,9 +45,27 @@ absl::Status Measure(const Run& run, std::string* out) {
   return absl::OkStatus();
 }
 
+// Counts what a worker's experts did, whichever way it came: through attachments, as chunks of the
+// gateway's own sessions, as steps of groups.
+struct Work {
+  std::uint64_t rows = 0;
+  std::uint64_t requests = 0;
+  std::uint64_t batches = 0;
+  std::uint64_t errors = 0;
+};
+
+Work WorkOf(const v1::GetStatusResponse& answer) {
+  const v1::ExpertStats& experts = answer.experts();
+  const v1::GroupStats& groups = answer.groups();
+  return {.rows = experts.rows() + experts.direct_rows() + groups.rows(),
+          .requests = experts.requests() + experts.direct_chunks() + groups.steps(),
+          .batches = experts.batches() + experts.direct_chunks() + groups.steps(),
+          .errors = experts.refused() + experts.direct_failed() + groups.errors()};
+}
+
 }  // namespace
 
-TopRow RowOf(const v1::Worker& worker, const TopSample& before, const TopSample& after) {
+TopRow RowOf(const v1::Worker& worker, const WorkerSample& before, const WorkerSample& after) {
   TopRow row;
   row.id = worker.id();
   row.state = EnumWord(worker.state());
@@ -110,18 +78,18 @@ TopRow RowOf(const v1::Worker& worker, const TopSample& before, const TopSample&
     row.problem = "its process has restarted";
     return row;
   }
-  const v1::ExpertStats& from = before.answer.experts();
-  const v1::ExpertStats& to = after.answer.experts();
+  const Work from = WorkOf(before.answer);
+  const Work to = WorkOf(after.answer);
   const double seconds = std::chrono::duration<double>(after.at - before.at).count();
-  const auto batches = static_cast<double>(to.batches() - from.batches());
-  const auto rows = static_cast<double>(to.rows() - from.rows());
+  const auto batches = static_cast<double>(to.batches - from.batches);
+  const auto rows = static_cast<double>(to.rows - from.rows);
   row.known = seconds > 0;
   if (!row.known) return row;
   row.rows_per_second = rows / seconds;
-  row.requests_per_second = static_cast<double>(to.requests() - from.requests()) / seconds;
+  row.requests_per_second = static_cast<double>(to.requests - from.requests) / seconds;
   row.rows_per_batch = batches > 0 ? rows / batches : 0;
-  row.errors = to.refused() - from.refused();
-  row.attachments = to.attachments();
+  row.errors = to.errors - from.errors;
+  row.attachments = after.answer.experts().attachments();
   return row;
 }
 

@@ -1,7 +1,8 @@
 // syctl top: how busy each worker is, from its own counters.
 //
-// The coordinator says which workers there are, and each of them is asked twice, at the address
-// that it advertises. A worker that cannot be reached from here has its problem in its row.
+// Each worker is asked twice (ctl/worker_client.h), and all that its experts do counts: requests of
+// attachments, chunks of its own gateway's sessions, and steps of sessions in lockstep. A worker
+// that cannot be reached from here has its problem in its row.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +11,12 @@
 
 #include "absl/status/status.h"
 
-#include "core/base/clock.h"
 #include "ctl/json.h"
 #include "ctl/run.h"
-#include "switchyard/v1/expert.pb.h"
+#include "ctl/worker_client.h"
 
 namespace switchyard::ctl {
 
-// One answer of a worker.
-struct TopSample {
-  absl::Status status;  // not OK: there is no answer
-  TimePoint at;
-  v1::GetStatusResponse answer;
-};
 struct TopRow {
   std::string id;
   std::string state;
@@ -36,7 +30,7 @@ struct TopRow {
   std::string problem;  // why it is not known; empty: it is
 };
 // Pure. A worker whose process has changed in between has no rates.
-TopRow RowOf(const v1::Worker& worker, const TopSample& before, const TopSample& after);
+TopRow RowOf(const v1::Worker& worker, const WorkerSample& before, const WorkerSample& after);
 // Ascending as given. Pure.
 std::string TopTable(const std::vector<TopRow>& rows);
 

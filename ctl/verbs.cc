@@ -159,15 +159,17 @@ void AddNoHeaders(CLI::App* verb, RawCommandLine& raw) {
 void AddGet(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb = app.add_subcommand("get", "List objects, one per line");
   verb->add_option("KIND", raw.kind,
-                   "deployments, models, workers, layers, plan, revisions, sessions or events")
+                   "deployments, models, workers, layers, plan, revisions, sessions, events or "
+                   "metrics")
       ->required()
       ->check(KindOf({Kind::kDeployments, Kind::kModels, Kind::kWorkers, Kind::kLayers, Kind::kPlan,
-                      Kind::kRevisions, Kind::kSessions, Kind::kEvents},
+                      Kind::kRevisions, Kind::kSessions, Kind::kEvents, Kind::kMetrics},
                      /*many=*/true, &raw.line.kind));
   verb->add_option(
       "NAME", raw.name,
       "Only that one; for layers, plan, revisions and sessions: of that deployment; for "
-      "events: about that deployment or worker");
+      "events: about that deployment or worker; for metrics: all of that worker, or of the "
+      "coordinator");
   AddDeployment(verb, raw);
   verb->add_flag("-w,--watch", raw.line.watch,
                  "Print the list again whenever it changes; of events, the new ones");
@@ -184,6 +186,7 @@ void AddGet(CLI::App& app, RawCommandLine& raw) {
                             "  syctl get layers --deployment local\n"
                             "  syctl get workers -o wide --sort-by .experts\n"
                             "  syctl get workers -o jsonpath='{.workers[*].id}'\n"
+                            "  syctl get metrics\n"
                             "  syctl get plan -o json | jq .plan.epoch\n"));
 }
 

@@ -42,7 +42,8 @@ inline constexpr KindWord kKinds[] = {{"deployment", "deployments", Kind::kDeplo
                                       {"plan", "plan", Kind::kPlan},
                                       {"revision", "revisions", Kind::kRevisions},
                                       {"session", "sessions", Kind::kSessions},
-                                      {"event", "events", Kind::kEvents}};
+                                      {"event", "events", Kind::kEvents},
+                                      {"metric", "metrics", Kind::kMetrics}};
 
 // Returns what is wrong with a "host:port"; empty: nothing is.
 std::string CheckTarget(const std::string& text);

@@ -131,7 +131,7 @@ absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const NetworkSettin
   SY_ASSIGN_OR_RETURN(
       std::unique_ptr<SystemServer> system,
       SystemServer::Start({.host = host, .port = *network.system_port}, monitor, [driver, monitor] {
-        return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look());
+        return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look()).Take();
       }));
   SaySystemPort(system->endpoint());
   return system;
@@ -184,6 +184,9 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   server_options.grpc.port = listen.port;
   server_options.grpc.reflection = options.reflection == "on";
   server_options.incarnation = rng.NextId<Incarnation>();
+  server_options.metrics = [driver = driver.get(), &monitor] {
+    return CoordinatorMetrics(driver->View(), driver->counters(), monitor.Look()).families();
+  };
   SY_ASSIGN_OR_RETURN(server, CoordinatorServer::Start(server_options, driver.get()));
   health.SetAccepting(true);
   monitor.Publish([&](const Health& now) {

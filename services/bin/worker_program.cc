@@ -3,9 +3,11 @@
 #include <array>
 #include <atomic>
 #include <cstddef>
+#include <functional>
 #include <future>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -68,6 +70,25 @@ class GatewayWakes {
   std::atomic<std::size_t> count_{0};
 };
 
+// The server shows metrics for as long as this lives, and uses what stands above it for them.
+class ServedMetrics {
+ public:
+  ServedMetrics() = default;
+  ~ServedMetrics() { Stop(); }
+  ServedMetrics(const ServedMetrics&) = delete;
+  ServedMetrics& operator=(const ServedMetrics&) = delete;
+  void Start(WorkerServer* server, std::function<std::vector<MetricFamily>()> collect) {
+    server_ = server;
+    server_->ServeMetrics(std::move(collect));
+  }
+  void Stop() {
+    if (server_ != nullptr) std::exchange(server_, nullptr)->ServeMetrics(nullptr);
+  }
+
+ private:
+  WorkerServer* server_ = nullptr;
+};
+
 // All parts of a worker process. Members are destroyed from last to first, and each uses only parts
 // above it.
 struct Worker {
@@ -84,6 +105,7 @@ struct Worker {
   std::unique_ptr<WorkerServer> server;
   std::unique_ptr<WorkerHealth> health;
   std::unique_ptr<HealthMonitor> monitor;
+  ServedMetrics metrics;
   std::unique_ptr<SystemServer> system;  // null: the command line wants none
 };
 
@@ -168,14 +190,17 @@ absl::Status StartHealth(const WorkerSettings& options, const std::string& host,
     SetGrpcHealth(now, kWorkerHealthName, &worker->server->grpc());
     if (!now.live()) worker->logger->Write(LogLevel::kError, now.not_live);
   });
-  if (!options.network.system_port) return absl::OkStatus();
   const auto metrics = [worker, weight_bytes_max = options.weight_bytes_max] {
     return WorkerMetrics(CollectWorkerFacts(worker->monitor->Look(), weight_bytes_max,
-                                            *worker->server, &worker->node->experts()));
+                                            *worker->server, &worker->node->experts(),
+                                            &worker->node->groups()));
   };
-  SY_ASSIGN_OR_RETURN(worker->system,
-                      SystemServer::Start({.host = host, .port = *options.network.system_port},
-                                          worker->monitor.get(), metrics));
+  worker->metrics.Start(worker->server.get(), [metrics] { return metrics().families(); });
+  if (!options.network.system_port) return absl::OkStatus();
+  SY_ASSIGN_OR_RETURN(
+      worker->system,
+      SystemServer::Start({.host = host, .port = *options.network.system_port},
+                          worker->monitor.get(), [metrics] { return metrics().Take(); }));
   SaySystemPort(worker->system->endpoint());
   return absl::OkStatus();
 }
@@ -236,6 +261,7 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   const absl::Status why = end.get();
   if (why.ok()) worker.server->WaitForGateway(leave_by);
   worker.system.reset();
+  worker.metrics.Stop();
   worker.monitor.reset();
   // The server first: its calls use the gateway's source, and the source uses the node.
   worker.server->grpc().Shutdown(kShutdown);

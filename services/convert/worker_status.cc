@@ -32,12 +32,19 @@ void EncodeExperts(const ExpertStats& in, v1::ExpertStats* out) {
   out->set_attachments(in.attachments);
 }
 
+void EncodeDirect(const DirectStats& in, v1::ExpertStats* out) {
+  out->set_direct_chunks(in.chunks);
+  out->set_direct_rows(in.rows);
+  out->set_direct_failed(in.failed);
+}
+
 }  // namespace
 
 void Encode(const ExpertServiceView& in, v1::GetStatusResponse* out) {
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_epochs());
   EncodeTransport(in.transport, out->mutable_transport());
   EncodeExperts(in.experts, out->mutable_experts());
+  EncodeDirect(in.direct, out->mutable_experts());
 }
 
 }  // namespace switchyard

@@ -3,7 +3,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
 
 #include "core/device_profile.h"
 #include "services/system/metrics_text.h"
@@ -67,22 +66,34 @@ void AddDeployments(const CoordinatorView& view, MetricsText* text) {
   }
 }
 
+void AddTimes(const CoordinatorTimes& times, MetricsText* text) {
+  text->Begin(MetricType::kHistogram, "moe_plan_apply_duration_seconds",
+              "From the begin of a change to a new epoch until it serves or is given up.")
+      .Add(times.change_served, {{"result", "served"}})
+      .Add(times.change_failed, {{"result", "failed"}});
+  text->Begin(MetricType::kHistogram, "moe_deployment_apply_duration_seconds",
+              "From the request of an apply or a rollback until its answer.")
+      .Add(times.applied, {{"result", "ok"}})
+      .Add(times.refused, {{"result", "error"}});
+}
+
 }  // namespace
 
-std::string CoordinatorMetrics(const CoordinatorView& view, const DriverCounters& counters,
+MetricsText CoordinatorMetrics(const CoordinatorView& view, const DriverCounters& counters,
                                const Health& health) {
   MetricsText text;
   AddBuildInfo(&text);
   AddHealth(health, &text);
   AddWorkers(view, &text);
   AddDeployments(view, &text);
+  AddTimes(view.times, &text);
   text.Begin(kCounter, "moe_store_writes_total", "Writes to the store of plans.")
       .Add(counters.store_writes, {{"result", "ok"}})
       .Add(counters.store_writes_failed, {{"result", "failed"}});
   text.Begin(kCounter, "moe_coordinator_turns_total",
              "Turns of the coordinator's thread; twenty a second when it is idle.")
       .Add(counters.turns);
-  return std::move(text).Take();
+  return text;
 }
 
 }  // namespace switchyard

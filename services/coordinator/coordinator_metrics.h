@@ -1,17 +1,17 @@
-// The metrics of a coordinator, as docs/OPERATIONS.md lists them.
+// The metrics of a coordinator, as docs/METRICS.md lists them.
 #pragma once
-
-#include <string>
 
 #include "coordinator/threads/driver_counters.h"
 #include "coordinator/view.h"
 #include "services/system/health_monitor.h"
+#include "services/system/metrics_text.h"
 
 namespace switchyard {
 
-// Prometheus' text format. Pure; linear in workers and deployments. Its series are bounded by
-// CoordinatorOptions::max_deployments: none has the name of a worker, an expert or a layer.
-std::string CoordinatorMetrics(const CoordinatorView& view, const DriverCounters& counters,
+// For a page in Prometheus' text format, and for syctl. Pure; linear in workers and deployments.
+// Its series are bounded by CoordinatorOptions::max_deployments: none has the name of a worker, an
+// expert or a layer.
+MetricsText CoordinatorMetrics(const CoordinatorView& view, const DriverCounters& counters,
                                const Health& health);
 
 }  // namespace switchyard

@@ -21,6 +21,7 @@
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
 #include "services/grpc/version.h"
+#include "services/system/metrics_message.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
 #include "switchyard/v1/worker_control.grpc.pb.h"
 #include "worker/transport/frame.h"
@@ -168,8 +169,8 @@ using CoordinatorMethods = v1::CoordinatorService::WithRawCallbackMethod_WatchPl
 
 class CoordinatorServiceImpl final : public CoordinatorMethods {
  public:
-  CoordinatorServiceImpl(Driver* driver, Incarnation incarnation)
-      : driver_(driver), incarnation_(incarnation) {}
+  CoordinatorServiceImpl(Driver* driver, const CoordinatorServerOptions& options)
+      : driver_(driver), incarnation_(options.incarnation), metrics_(options.metrics) {}
 
   grpc::ServerUnaryReactor* ApplyDeployment(grpc::CallbackServerContext* context,
                                             const v1::ApplyDeploymentRequest* request,
@@ -285,6 +286,15 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
                                          v1::ExplainLayerResponse* response) override {
     return Answer(context, response, switchyard::ExplainLayer(driver_->View(), *request));
   }
+  grpc::ServerUnaryReactor* GetMetrics(grpc::CallbackServerContext* context,
+                                       const v1::GetMetricsRequest* /*request*/,
+                                       v1::GetMetricsResponse* response) override {
+    v1::GetMetricsResponse metrics;
+    if (metrics_) {
+      for (const MetricFamily& family : metrics_()) Encode(family, metrics.add_metrics());
+    }
+    return Answer<v1::GetMetricsResponse>(context, response, std::move(metrics));
+  }
   grpc::ServerUnaryReactor* GetVersion(grpc::CallbackServerContext* context,
                                        const v1::GetVersionRequest* /*request*/,
                                        v1::GetVersionResponse* response) override {
@@ -350,14 +360,15 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
 
   Driver* const driver_;
   const Incarnation incarnation_;
+  const std::function<std::vector<MetricFamily>()> metrics_;
   EncodedPlans plans_;
 };
 
 }  // namespace
 
 struct CoordinatorServer::Services {
-  Services(Driver* driver, Incarnation incarnation)
-      : coordinator(driver, incarnation), control(driver) {}
+  Services(Driver* driver, const CoordinatorServerOptions& options)
+      : coordinator(driver, options), control(driver) {}
   CoordinatorServiceImpl coordinator;
   WorkerControlServiceImpl control;
 };
@@ -371,7 +382,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
   // By a call, since a linker may leave out a library that nothing calls.
   if (options.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   std::unique_ptr<CoordinatorServer> server(
-      new CoordinatorServer(std::make_unique<Services>(driver, options.incarnation)));
+      new CoordinatorServer(std::make_unique<Services>(driver, options)));
   SY_ASSIGN_OR_RETURN(server->grpc_,
                       GrpcServer::Start(options.grpc, {&server->services_->coordinator,
                                                        &server->services_->control}));

@@ -9,14 +9,17 @@
 // not read, and a message above kControlMessageBytesMax, end with kResourceExhausted.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
 #include "core/ids.h"
 #include "services/grpc/grpc_server.h"
+#include "services/system/metrics_text.h"
 
 namespace switchyard {
 
@@ -25,6 +28,8 @@ class Driver;
 struct CoordinatorServerOptions {
   GrpcServerOptions grpc;
   Incarnation incarnation;  // of this process; GetVersion returns it
+  // GetMetrics returns them; empty: none. Not called after GrpcServer::Shutdown.
+  std::function<std::vector<MetricFamily>()> metrics = {};
 };
 
 // Owns the services and the port. Thread-safe; destroy it after the driver's Shutdown.

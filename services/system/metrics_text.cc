@@ -1,6 +1,7 @@
 #include "services/system/metrics_text.h"
 
 #include <cmath>
+#include <cstddef>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -27,32 +28,98 @@ void AppendValue(double value, std::string* out) {
   }
 }
 
+absl::string_view NameOf(MetricType type) {
+  switch (type) {
+    case MetricType::kCounter:
+      return "counter";
+    case MetricType::kGauge:
+      return "gauge";
+    case MetricType::kHistogram:
+      break;
+  }
+  return "histogram";
+}
+
+void AppendLabel(absl::string_view name, absl::string_view value, char before, std::string* out) {
+  absl::StrAppend(out, absl::string_view(&before, 1), name, "=\"",
+                  absl::StrReplaceAll(value, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}),
+                  "\"");
+}
+
+// One line. `suffix` is that of a histogram's series; `bound` its label `le`, empty: none.
+void AppendSeries(absl::string_view name, absl::string_view suffix, const MetricSample& sample,
+                  absl::string_view bound, double value, std::string* out) {
+  absl::StrAppend(out, name, suffix);
+  char before = '{';
+  for (const auto& [label, text] : sample.labels) {
+    AppendLabel(label, text, std::exchange(before, ','), out);
+  }
+  if (!bound.empty()) AppendLabel("le", bound, std::exchange(before, ','), out);
+  out->append(before == '{' ? " " : "} ");
+  AppendValue(value, out);
+  out->push_back('\n');
+}
+
+void AppendHistogram(absl::string_view name, const MetricSample& sample, std::string* out) {
+  const HistogramCounts& counts = *sample.histogram;
+  const HistogramBounds& bounds = *counts.bounds;
+  std::uint64_t below = 0;
+  for (std::size_t i = 0; i < HistogramBounds::kBuckets; ++i) {
+    below += counts.buckets[i];
+    const std::string bound =
+        i < HistogramBounds::kBounds
+            ? absl::StrFormat("%g", static_cast<double>(bounds.upper[i]) / bounds.units_in_one)
+            : "+Inf";
+    AppendSeries(name, "_bucket", sample, bound, static_cast<double>(below), out);
+  }
+  AppendSeries(name, "_sum", sample, "", static_cast<double>(counts.sum) / bounds.units_in_one,
+               out);
+  // The sum of what was read above, so that it is never at odds with the last bucket.
+  AppendSeries(name, "_count", sample, "", static_cast<double>(below), out);
+}
+
 }  // namespace
 
 MetricsText& MetricsText::Begin(MetricType type, absl::string_view name, absl::string_view help) {
-  name_ = std::string(name);
-  absl::StrAppend(&text_, "# HELP ", name, " ",
-                  absl::StrReplaceAll(help, {{"\\", "\\\\"}, {"\n", "\\n"}}), "\n# TYPE ", name,
-                  type == MetricType::kCounter ? " counter\n" : " gauge\n");
+  families_.push_back(
+      {.type = type, .name = std::string(name), .help = std::string(help), .samples = {}});
   return *this;
+}
+
+MetricSample& MetricsText::AddSample(std::initializer_list<MetricLabel> labels) {
+  MetricSample& sample = families_.back().samples.emplace_back();
+  for (const MetricLabel& label : labels) sample.labels.emplace_back(label.name, label.value);
+  return sample;
 }
 
 MetricsText& MetricsText::Add(double value, std::initializer_list<MetricLabel> labels) {
-  text_ += name_;
-  char before = '{';
-  for (const MetricLabel& label : labels) {
-    absl::StrAppend(
-        &text_, absl::string_view(&before, 1), label.name, "=\"",
-        absl::StrReplaceAll(label.value, {{"\\", "\\\\"}, {"\"", "\\\""}, {"\n", "\\n"}}), "\"");
-    before = ',';
-  }
-  text_ += labels.size() == 0 ? " " : "} ";
-  AppendValue(value, &text_);
-  text_ += '\n';
+  AddSample(labels).value = value;
   return *this;
 }
 
-std::string MetricsText::Take() && { return std::exchange(text_, {}); }
+MetricsText& MetricsText::Add(const HistogramCounts& counts,
+                              std::initializer_list<MetricLabel> labels) {
+  AddSample(labels).histogram = counts;
+  return *this;
+}
+
+std::string MetricsText::Take() && {
+  std::string text;
+  for (const MetricFamily& family : families_) {
+    absl::StrAppend(&text, "# HELP ", family.name, " ",
+                    absl::StrReplaceAll(family.help, {{"\\", "\\\\"}, {"\n", "\\n"}}), "\n# TYPE ",
+                    family.name, " ", NameOf(family.type), "\n");
+    for (const MetricSample& sample : family.samples) {
+      if (sample.histogram.has_value()) {
+        AppendHistogram(family.name, sample, &text);
+      } else {
+        AppendSeries(family.name, "", sample, "", sample.value, &text);
+      }
+    }
+  }
+  families_.clear();
+  return text;
+}
 
 void AddBuildInfo(MetricsText* text) {
   text->Begin(MetricType::kGauge, "moe_build_info", "The program's version; always 1.")

@@ -4,7 +4,11 @@
 //   text.Begin(MetricType::kCounter, "moe_frames_total", "Frames that passed.");
 //   text.Add(12, {{"direction", "in"}});
 //   text.Begin(MetricType::kGauge, "moe_links_open", "Links that are open.").Add(3);
+//   text.Begin(MetricType::kHistogram, "moe_wait_seconds", "Waits.").Add(waits.Counts());
 //   std::move(text).Take();
+//
+// The same metrics go to syctl as messages (services/convert/metrics.h); both are made from
+// families().
 //
 // A value is collected by whoever serves a scrape, from views that exist anyway: there is no
 // registry, and nothing is kept between two scrapes. Names and label names are literals of the
@@ -13,19 +17,35 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 
+#include "core/base/histogram.h"
 #include "services/system/health_monitor.h"
 
 namespace switchyard {
 
-enum class MetricType : std::uint8_t { kCounter, kGauge };
+enum class MetricType : std::uint8_t { kCounter, kGauge, kHistogram };
 
 struct MetricLabel {
   absl::string_view name;
   absl::string_view value;  // any UTF-8; escaped
+};
+
+struct MetricSample {
+  std::vector<std::pair<std::string, std::string>> labels;
+  double value = 0;
+  std::optional<HistogramCounts> histogram;  // instead of a value
+};
+struct MetricFamily {
+  MetricType type = MetricType::kGauge;
+  std::string name;
+  std::string help;
+  std::vector<MetricSample> samples;
 };
 
 class MetricsText {
@@ -39,12 +59,16 @@ class MetricsText {
   MetricsText& Add(std::uint64_t value, std::initializer_list<MetricLabel> labels = {}) {
     return Add(static_cast<double>(value), labels);
   }
-  // All that was written. It ends with a line feed, as the format demands.
+  // One more histogram of the family.
+  MetricsText& Add(const HistogramCounts& counts, std::initializer_list<MetricLabel> labels = {});
+  // All that was added, as text. It ends with a line feed, as the format demands.
   [[nodiscard]] std::string Take() &&;
+  [[nodiscard]] const std::vector<MetricFamily>& families() const { return families_; }
 
  private:
-  std::string text_;
-  std::string name_;  // of the family
+  MetricSample& AddSample(std::initializer_list<MetricLabel> labels);
+
+  std::vector<MetricFamily> families_;
 };
 
 // The value of the Content-Type header.

@@ -15,6 +15,7 @@
 #include "core/base/status_macros.h"
 #include "services/convert/step.h"
 #include "services/grpc/server_streams.h"
+#include "worker/expert/expert_attachment.h"
 
 namespace switchyard {
 namespace {
@@ -40,6 +41,7 @@ struct ForwardedStep {
   StepTicket ticket;
   StepMemory::Share memory;
   absl::Status refused;  // when it arrived; the request is empty then
+  TimePoint arrived{};
 };
 
 class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse>,
@@ -98,6 +100,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnStep(std::unique_ptr<ForwardedStep> step) {
     if (!opened_) return Stop(Misplaced("the first message of a stream opens a session"));
+    step->arrived = SteadyClock().Now();
     const std::size_t bytes = step->request.ByteSizeLong() +
                               step->step.ids.size() * sizeof(std::int32_t) +
                               step->step.weights.size() * sizeof(float);
@@ -241,6 +244,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     epoch_told_ = status.epoch;
     shape_ = grant.plan.shape;
     y_bytes_ = grant.request.y_dtype == OutputDtype::kF32 ? 4 : 2;
+    const DispatchMode mode = grant.request.mode.value_or(DispatchMode::kNormal);
+    times_ = &options_->counts->StepOf(WorkClassOf(grant.request.phase, mode), mode);
     Send(ForwardOpened({std::move(grant), options_->credits, options_->worker_id}));
     ReadOn();
     while (!ended()) {
@@ -367,6 +372,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void Answer(ForwardedStep& step, const absl::Status& status) {
     const StepId id = step.step.step.step;
+    Count(step, status);
     if (status.ok()) {
       step.response.mutable_result()->set_step(id.value);
       // x is not needed any more. y is, for as long as the caller does not read it.
@@ -385,6 +391,18 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     }
     options_->sessions->EndStep();
     if (read_on) ReadNext();
+  }
+
+  void Count(const ForwardedStep& step, const absl::Status& status) const {
+    GatewayCounts& counts = *options_->counts;
+    if (!status.ok()) {
+      counts.errors.fetch_add(1, std::memory_order_relaxed);
+      return;
+    }
+    counts.results.fetch_add(1, std::memory_order_relaxed);
+    counts.tokens.fetch_add(static_cast<std::uint64_t>(step.step.step.tokens),
+                            std::memory_order_relaxed);
+    times_->Observe(SteadyClock().Now() - step.arrived);
   }
 
   // Starts the read that OnOpen held back.
@@ -425,6 +443,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   Steps in_flight_;
   MoeShape shape_;
   std::size_t y_bytes_ = 0;
+  Histogram* times_ = nullptr;  // from Serve on
   Epoch epoch_told_;
   TimePoint look_at_{};  // for a new epoch
 };

@@ -17,6 +17,7 @@
 
 #include "core/base/clock.h"
 #include "services/grpc/thread_pool.h"
+#include "services/worker/gateway_counts.h"
 #include "services/worker/gateway_sessions.h"
 #include "services/worker/step_memory.h"
 #include "switchyard/v1/expert.grpc.pb.h"
@@ -32,6 +33,7 @@ struct GatewayOptions {
   // NO_CREDITS) and may be repeated.
   std::shared_ptr<StepMemory> memory = std::make_shared<StepMemory>(std::size_t{1} << 30);
   std::shared_ptr<GatewaySessions> sessions = std::make_shared<GatewaySessions>();
+  std::shared_ptr<GatewayCounts> counts = std::make_shared<GatewayCounts>();
   Duration open_timeout = std::chrono::seconds(30);
   Duration close_timeout = std::chrono::seconds(2);
 };

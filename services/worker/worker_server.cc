@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "core/base/mutex.h"
 #include "core/base/status_macros.h"
 #include "services/convert/attach.h"
 #include "services/convert/decoder.h"
@@ -9,11 +10,13 @@
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
+#include "services/system/metrics_message.h"
 #include "services/worker/attach_stream.h"
 #include "services/worker/group_stream.h"
 #include "services/worker/peer_dial.h"
 #include "services/worker/test_ports.h"
 #include "switchyard/v1/expert.grpc.pb.h"
+#include "worker/collective/expert/group_service.h"
 #include "worker/expert/expert_service.h"
 
 namespace switchyard {
@@ -91,6 +94,11 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
             .memory_bytes = gateway_options_.memory->used(),
             .memory_bytes_max = gateway_options_.memory->bytes_max()};
   }
+  [[nodiscard]] const GatewayCounts& gateway_counts() const { return *gateway_options_.counts; }
+  void ServeMetrics(std::function<std::vector<MetricFamily>()> collect) {
+    const MutexLock lock(metrics_mutex_);
+    metrics_ = std::move(collect);
+  }
   [[nodiscard]] GatewaySessions& gateway_sessions() const { return *gateway_options_.sessions; }
 
   grpc::ServerUnaryReactor* Identify(grpc::CallbackServerContext* context,
@@ -150,7 +158,32 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
     }
     SY_ASSIGN_OR_RETURN(const ExpertServiceView view, experts_->View(kStatusTimeout));
     Encode(view, response);
+    EncodeOwn(response);
+    if (request.metrics()) {
+      for (const MetricFamily& family : Metrics()) Encode(family, response->add_metrics());
+    }
     return absl::OkStatus();
+  }
+  // Adds what this server knows by itself.
+  void EncodeOwn(v1::GetStatusResponse* response) const {
+    const GatewayCounts& gateway = *gateway_options_.counts;
+    v1::GatewayStats* out = response->mutable_gateway();
+    out->set_steps(gateway.results.load(std::memory_order_relaxed));
+    out->set_tokens(gateway.tokens.load(std::memory_order_relaxed));
+    out->set_errors(gateway.errors.load(std::memory_order_relaxed));
+    out->set_sessions(gateway_options_.sessions->open());
+    if (groups_ == nullptr) return;
+    const GroupCounts& groups = groups_->counts();
+    v1::GroupStats* of = response->mutable_groups();
+    of->set_steps(groups.steps.load(std::memory_order_relaxed));
+    of->set_rows(groups.exchange.rows.load(std::memory_order_relaxed));
+    of->set_errors(groups.failed.load(std::memory_order_relaxed));
+    of->set_groups(groups_->groups_open());
+  }
+  // With the lock held, so that ServeMetrics waits for a call that runs.
+  [[nodiscard]] std::vector<MetricFamily> Metrics() const {
+    const MutexLock lock(metrics_mutex_);
+    return metrics_ ? metrics_() : std::vector<MetricFamily>();
   }
 
   const std::string worker_id_;
@@ -164,6 +197,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   AttachThreads attach_threads_;
   ThreadPool group_threads_;
   Logger* const logger_;
+  mutable Mutex metrics_mutex_;
+  std::function<std::vector<MetricFamily>()> metrics_ SY_GUARDED_BY(metrics_mutex_);
   ThreadPool status_threads_;
   ThreadPool gateway_threads_;
 };
@@ -181,6 +216,12 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(
 }
 
 GatewayUse WorkerServer::gateway_use() const { return service_->gateway_use(); }
+
+const GatewayCounts& WorkerServer::gateway_counts() const { return service_->gateway_counts(); }
+
+void WorkerServer::ServeMetrics(std::function<std::vector<MetricFamily>()> collect) {
+  service_->ServeMetrics(std::move(collect));
+}
 
 void WorkerServer::LeaveGateway() { service_->gateway_sessions().Leave(); }
 

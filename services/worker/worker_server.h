@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "core/base/port_range.h"
 #include "core/ids.h"
 #include "services/grpc/grpc_server.h"
+#include "services/system/metrics_text.h"
 #include "services/worker/forward_stream.h"
 
 namespace switchyard {
@@ -69,6 +71,10 @@ class WorkerServer {
 
   [[nodiscard]] GrpcServer& grpc() { return *grpc_; }
   [[nodiscard]] GatewayUse gateway_use() const;
+  [[nodiscard]] const GatewayCounts& gateway_counts() const;
+  // Calls `collect`, from one thread at a time, for whoever asks for this worker's metrics over
+  // gRPC from now on. Null: nobody gets any. The former one is not called after this has returned.
+  void ServeMetrics(std::function<std::vector<MetricFamily>()> collect);
   // The gateway takes no more sessions, and tells the callers of those that are open to go on
   // through another one.
   void LeaveGateway();

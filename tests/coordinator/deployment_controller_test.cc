@@ -129,6 +129,12 @@ TEST_F(DeploymentControllerTest, ANackAbortsAndTheOldEpochServesOn) {
   EXPECT_EQ(MetadataOf(view.problem).at("worker"), "w2");
   EXPECT_EQ(view.changes.served, 1U);
   EXPECT_EQ(view.changes.failed, 1U);
+  const CoordinatorTimes times = cluster.View().times;
+  EXPECT_EQ(times.change_served.count(), 1U);
+  EXPECT_EQ(times.change_failed.count(), 1U);
+  EXPECT_LE(times.change_failed.sum, std::uint64_t{200'000'000}) << "ns: it was advanced by 200 ms";
+  EXPECT_EQ(times.applied.count(), 1U);
+  EXPECT_EQ(times.refused.count(), 0U);
   SY_EXPECT_OK(cluster.OpenDecode());
 }
 

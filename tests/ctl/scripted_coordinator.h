@@ -56,6 +56,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   v1::ListRevisionsResponse revisions;  // of deployment local
   v1::ListEventsResponse events;
   v1::ListSessionsResponse sessions;
+  v1::GetMetricsResponse metrics;
   absl::Status plan_error;
   std::string refuse_apply_of;     // a deployment's name
   absl::Status problem;            // of what is applied, or would be
@@ -187,6 +188,12 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
       if (event.number() > request->after()) *response->add_events() = event;
       response->set_last(event.number());
     }
+    return grpc::Status::OK;
+  }
+  grpc::Status GetMetrics(grpc::ServerContext* /*context*/,
+                          const v1::GetMetricsRequest* /*request*/,
+                          v1::GetMetricsResponse* response) override {
+    *response = metrics;
     return grpc::Status::OK;
   }
   grpc::Status ListSessions(grpc::ServerContext* /*context*/,

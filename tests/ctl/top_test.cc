@@ -15,8 +15,8 @@ using switchyard::testing::ScriptedCoordinator;
 using switchyard::testing::WorkerMessage;
 using ::testing::HasSubstr;
 
-TopSample Sample(int second, std::uint64_t rows) {
-  TopSample sample;
+WorkerSample Sample(int second, std::uint64_t rows) {
+  WorkerSample sample;
   sample.at = TimePoint(std::chrono::seconds(second));
   sample.answer.set_incarnation("a");
   v1::ExpertStats& experts = *sample.answer.mutable_experts();
@@ -42,6 +42,27 @@ TEST(TopTest, RatesAreTheDifferenceOverTheTime) {
             "w0      live   32000   4000        32          64      3            -\n");
 }
 
+// Neither passes an attachment.
+TEST(TopTest, StepsOfTheGatewayAndOfGroupsCountToo) {
+  WorkerSample before = Sample(10, 0);
+  WorkerSample after = Sample(11, 0);
+  v1::ExpertStats& experts = *after.answer.mutable_experts();
+  experts.set_direct_rows(60);
+  experts.set_direct_chunks(20);
+  experts.set_direct_failed(2);
+  v1::GroupStats& groups = *after.answer.mutable_groups();
+  groups.set_rows(40);
+  groups.set_steps(5);
+  groups.set_errors(1);
+
+  const TopRow row = RowOf(WorkerMessage("w0"), before, after);
+
+  EXPECT_EQ(row.rows_per_second, 100);
+  EXPECT_EQ(row.requests_per_second, 25);
+  EXPECT_EQ(row.rows_per_batch, 4);
+  EXPECT_EQ(row.errors, 3U);
+}
+
 TEST(TopTest, AnIdleWorkerHasNoRows) {
   const TopRow row = RowOf(WorkerMessage("w0"), Sample(10, 800), Sample(11, 800));
 
@@ -51,7 +72,7 @@ TEST(TopTest, AnIdleWorkerHasNoRows) {
 }
 
 TEST(TopTest, CountersOfTwoProcessesAreNotCompared) {
-  TopSample later = Sample(11, 8);
+  WorkerSample later = Sample(11, 8);
   later.answer.set_incarnation("b");
 
   const TopRow row = RowOf(WorkerMessage("w0"), Sample(10, 800), later);

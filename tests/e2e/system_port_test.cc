@@ -2,27 +2,18 @@
 // from their start to the coordinator's death.
 #include <chrono>
 #include <csignal>
-#include <fstream>
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "client/client.h"
-#include "core/base/status_macros.h"
-#include "harness/child_process.h"
-#include "tests/e2e/batch.h"
+#include "tests/e2e/system_ports.h"
 #include "tests/services/health_check.h"
-#include "tests/testing/http_client.h"
-#include "tests/testing/program.h"
 #include "tests/testing/status_matchers.h"
-#include "tests/testing/temp_dir.h"
 
 namespace switchyard {
 namespace {
@@ -38,67 +29,7 @@ using testing::RunStep;
 constexpr Duration kLong = seconds(60);
 constexpr std::int32_t kLayer = 0;
 
-class SystemPortTest : public ::testing::Test {
- protected:
-  // A program with a system port.
-  struct Running {
-    std::unique_ptr<ChildProcess> process;
-    std::string system;    // "host:port"
-    std::string endpoint;  // of gRPC
-  };
-
-  absl::StatusOr<Running> Start(const std::string& program, std::vector<std::string> flags) {
-    flags.insert(flags.begin(), absl::StrCat(SWITCHYARD_BIN_DIR, "/", program));
-    flags.insert(flags.end(), {"--system-port", "0"});
-    Running running;
-    SY_ASSIGN_OR_RETURN(ChildProcess process,
-                        ChildProcess::Spawn(flags, folder_.Join(program + ".log")));
-    running.process = std::make_unique<ChildProcess>(std::move(process));
-    SY_ASSIGN_OR_RETURN(running.system, running.process->WaitForLine("system ", kLong));
-    SY_ASSIGN_OR_RETURN(running.endpoint, running.process->WaitForLine("ready ", kLong));
-    return running;
-  }
-  absl::StatusOr<Running> StartCoordinator() {
-    return Start("switchyard-coordinator", {"--store", "sqlite:" + folder_.Join("store")});
-  }
-  absl::StatusOr<Running> StartWorker(const std::string& coordinator) {
-    return Start("switchyard-worker",
-                 {"--coordinator", coordinator, "--id", "w0", "--net-devices", "lo"});
-  }
-  void Apply(const std::string& coordinator) {
-    const std::string file = folder_.Join("local.yaml");
-    std::ofstream(file) << "name: local\ncheckpoint: " << testing::kShippedModel << "\n";
-    const testing::ProgramResult result =
-        testing::RunProgram({absl::StrCat(SWITCHYARD_BIN_DIR, "/syctl"), "--target", coordinator,
-                             "apply", "-f", file, "--wait"},
-                            kLong);
-    EXPECT_EQ(result.code, 0) << result.err;
-  }
-  static auto ConnectTo(const std::string& coordinator) {
-    ClientOptions options;
-    options.coordinator = coordinator;
-    options.net_devices = "lo";
-    return Client::Connect(options);
-  }
-  template <typename Condition>
-  static bool WaitUntil(Condition met, Duration timeout = kLong) {
-    const TimePoint end = SteadyClock().Now() + timeout;
-    while (!met() && SteadyClock().Now() < end) std::this_thread::yield();
-    return met();
-  }
-  // The value of one series, -1 if there is none.
-  static double Value(const std::string& system, const std::string& series) {
-    const std::string text = HttpRequest(system, "/metrics").body;
-    const std::size_t at = text.find(absl::StrCat("\n", series, " "));
-    if (at == std::string::npos) return -1;
-    double value = -1;
-    const std::size_t begin = at + series.size() + 2;
-    EXPECT_TRUE(absl::SimpleAtod(text.substr(begin, text.find('\n', begin) - begin), &value));
-    return value;
-  }
-
-  const testing::TempDir folder_;
-};
+class SystemPortTest : public testing::SystemPorts {};
 
 TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
   SY_ASSERT_OK_AND_ASSIGN(Running coordinator, StartCoordinator());
@@ -131,11 +62,11 @@ TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
   Batch batch(5, 3);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
-  const double rows = Value(worker.system, "moe_rows_total");
+  const double rows = Value(worker.system, "moe_rows_total{via=\"attachment\"}");
   const double frames = Value(worker.system, "moe_frames_total{direction=\"in\"}");
   EXPECT_GT(rows, 0);
   for (int i = 0; i < 3; ++i) SY_ASSERT_OK(RunStep(*session, batch, kLayer));
-  EXPECT_EQ(Value(worker.system, "moe_rows_total"), 4 * rows);
+  EXPECT_EQ(Value(worker.system, "moe_rows_total{via=\"attachment\"}"), 4 * rows);
   EXPECT_GE(Value(worker.system, "moe_frames_total{direction=\"in\"}"), frames + 3);
   EXPECT_EQ(Value(worker.system, "moe_requests_total{answer=\"error\"}"), 0);
   EXPECT_EQ(Value(coordinator.system, "moe_sessions_open{deployment=\"local\"}"), 1);

@@ -20,6 +20,7 @@
 // device.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -28,6 +29,7 @@
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/base/histogram.h"
 #include "core/format/bf16.h"
 #include "core/format/dtype.h"
 #include "core/format/wire_format.h"
@@ -79,6 +81,12 @@ struct ExchangeStep {
   const ExpertTable* experts = nullptr;
 };
 
+// The steps of one rank or of several, as far as a device tells the host. Thread-safe.
+struct ExchangeCounts {
+  std::atomic<std::uint64_t> rows{0};  // that its experts have run over: a token once in a step
+  Histogram peer_wait;  // of a step of a rank with experts, for the rows of all ranks
+};
+
 class Exchange {
  public:
   virtual ~Exchange() = default;
@@ -91,6 +99,9 @@ class Exchange {
   // DeviceBackend::OpenShared, with the rank; kFailedPrecondition (BAD_CONFIG), with the rank, for
   // one that was made for another group, unless the device finds that in the first step only.
   virtual absl::Status Join(std::span<const std::string> keys, Duration patience) = 0;
+  // Before the first step: adds to `counts`, which outlives this, from the device's threads. False:
+  // this device does not tell the host.
+  virtual bool CountInto(ExchangeCounts* /*counts*/) { return false; }
   // Enqueues this rank's part of the group's next step on `stream`, always the same one, and
   // returns. REQUIRES: Join has succeeded. Errors: kInvalidArgument (BAD_SHAPE, BAD_REQUEST) for a
   // step that does not fit the group: nothing is enqueued, and the other ranks still wait for this

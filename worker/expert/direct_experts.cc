@@ -31,10 +31,10 @@ class DirectExperts::Run final : public OwnRun {
   absl::Status Start(const OwnChunk& chunk);
   [[nodiscard]] bool done() const override { return batch_->done(); }
   absl::Status Finish() override {
-    // A chunk that failed is not counted, as a request that is answered with an error is not.
-    const absl::Status finished = batch_->Finish();
-    experts_->LookForFault(finished);
-    SY_RETURN_IF_ERROR(finished);
+    if (times_ != nullptr) times_->compute.Observe(experts_->MeasuredNow() - started_at_);
+    // The rows of a chunk that failed are not counted, as those of a request that is answered with
+    // an error are not.
+    SY_RETURN_IF_ERROR(experts_->Look(batch_->Finish()));
     experts_->Count(session_, *layer_, request_, batch_->inputs()[0].nan_rows);
     return absl::OkStatus();
   }
@@ -51,6 +51,8 @@ class DirectExperts::Run final : public OwnRun {
   std::vector<std::int32_t> slots_;
   std::vector<float> weights_;
   std::unique_ptr<ExpertBatch> batch_;
+  BatchTimes* times_ = nullptr;  // null: it is not measured
+  TimePoint started_at_{};
 };
 
 absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
@@ -90,8 +92,8 @@ absl::Status DirectExperts::Run::ReadRouting(const OwnChunk& chunk) {
 absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
   SY_RETURN_IF_ERROR(ReadRouting(chunk));
   // The same classes as for rings, so that decode work of either kind never waits behind prefill.
-  const bool decode = WorkClassOf(chunk.phase, chunk.mode) == WorkClass::kDecode;
-  const std::size_t work_class = decode ? 0 : 1;
+  const WorkClass of = WorkClassOf(chunk.phase, chunk.mode);
+  const auto work_class = static_cast<std::size_t>(of);
   // From here to Start: two chunks must not interleave their pieces on one stream.
   const MutexLock lock(experts_->run_mutex_);
   SY_ASSIGN_OR_RETURN(auto memory, experts_->MemoryFor(runtime_->shape(), work_class));
@@ -105,6 +107,11 @@ absl::Status DirectExperts::Run::Start(const OwnChunk& chunk) {
                .slots = slots_.data(),
                .weights = weights_.data(),
                .out = chunk.out});
+  started_at_ = experts_->MeasuredNow();
+  if (experts_->options_.times != nullptr) {
+    times_ = &experts_->options_.times->Of(of, chunk.mode);
+    times_->rows.Observe(std::uint64_t{chunk.count});
+  }
   return batch_->Start();
 }
 
@@ -123,16 +130,24 @@ absl::StatusOr<std::unique_ptr<DirectExperts>> DirectExperts::Create(Options opt
 DirectExperts::~DirectExperts() = default;
 
 absl::StatusOr<std::unique_ptr<OwnRun>> DirectExperts::Start(const OwnChunk& chunk) {
-  SY_ASSIGN_OR_RETURN(auto runtime, FindBound(chunk));
-  auto run = std::make_unique<Run>(this, chunk, std::move(runtime));
-  const absl::Status started = run->Start(chunk);
-  LookForFault(started);
-  SY_RETURN_IF_ERROR(started);
+  auto runtime = FindBound(chunk);
+  SY_RETURN_IF_ERROR(Look(runtime.status()));
+  auto run = std::make_unique<Run>(this, chunk, *std::move(runtime));
+  SY_RETURN_IF_ERROR(Look(run->Start(chunk)));
   return run;
 }
 
-void DirectExperts::LookForFault(const absl::Status& status) const {
+absl::Status DirectExperts::Look(absl::Status status) {
+  if (!status.ok()) failed_.fetch_add(1, std::memory_order_relaxed);
   if (IsDeviceFault(status) && options_.on_device_fault) options_.on_device_fault(status);
+  return status;
+}
+
+DirectStats DirectExperts::stats() const {
+  return {.chunks = chunks_.load(std::memory_order_relaxed),
+          .rows = rows_.load(std::memory_order_relaxed),
+          .nan_rows = nan_rows_.load(std::memory_order_relaxed),
+          .failed = failed_.load(std::memory_order_relaxed)};
 }
 
 void DirectExperts::SetOnProgress(std::function<void()> on_progress) {
@@ -149,6 +164,9 @@ void DirectExperts::OnProgress() {
 
 void DirectExperts::Count(SessionId session, const LayerRuntime& layer, const RequestView& request,
                           std::uint32_t nan_rows) {
+  chunks_.fetch_add(1, std::memory_order_relaxed);
+  rows_.fetch_add(request.rows(), std::memory_order_relaxed);
+  nan_rows_.fetch_add(nan_rows, std::memory_order_relaxed);
   const MutexLock lock(mutex_);
   const auto at = sessions_.find(session);
   // The session may have closed while its chunk ran.

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -27,6 +28,8 @@
 #include "worker/device/device_backend.h"
 #include "worker/expert/batch_memory.h"
 #include "worker/expert/expert_attachment.h"
+#include "worker/expert/expert_stats.h"
+#include "worker/expert/expert_times.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/expert/served_counts.h"
 #include "worker/routing/own_experts.h"
@@ -42,6 +45,9 @@ class DirectExperts final : public OwnExperts {
     // Called at each run that fails with failure scope `worker`, from the thread that starts or
     // finishes it; may be empty.
     std::function<void(const absl::Status& why)> on_device_fault = {};
+    // Where runs are measured, and by which clock, which outlives this. Null: they are not.
+    std::shared_ptr<ExpertTimes> times = nullptr;
+    const Clock* clock = nullptr;
   };
   // Errors: those of MakeStream.
   static absl::StatusOr<std::unique_ptr<DirectExperts>> Create(Options options);
@@ -66,6 +72,7 @@ class DirectExperts final : public OwnExperts {
   // (STALE_EPOCH).
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> Bound(
       SessionId session, absl::string_view deployment, Epoch epoch) const;
+  [[nodiscard]] DirectStats stats() const;
   // The longest deadline that the session's bindings have named; zero for an unknown one.
   [[nodiscard]] Duration StepDeadlineOf(SessionId session) const;
   // Empty when the session has bound nothing here; else one entry, path "inproc".
@@ -118,10 +125,18 @@ class DirectExperts final : public OwnExperts {
              std::uint32_t nan_rows);
   // Called by the device's streams.
   void OnProgress();
-  // Reports `status` if the device is gone.
-  void LookForFault(const absl::Status& status) const;
+  // Reports `status` if the device is gone, and counts a failure.
+  absl::Status Look(absl::Status status);
+  [[nodiscard]] TimePoint MeasuredNow() const {
+    return options_.clock == nullptr ? TimePoint{} : options_.clock->Now();
+  }
 
   Options options_;
+  // DirectStats; relaxed, because no other data is published through them.
+  std::atomic<std::uint64_t> chunks_{0};
+  std::atomic<std::uint64_t> rows_{0};
+  std::atomic<std::uint64_t> nan_rows_{0};
+  std::atomic<std::uint64_t> failed_{0};
 
   mutable Mutex mutex_;
   std::vector<Committed> committed_ SY_GUARDED_BY(mutex_);

@@ -60,6 +60,8 @@ class ExpertBatch {
              std::shared_ptr<const BatchMemory> memory);
   // All inputs together have at most BatchMemory::rows_max rows, except a single larger request.
   void Add(const BatchInput& input);
+  // Returns the mode of the last Begin.
+  [[nodiscard]] DispatchMode mode() const { return key_.mode; }
   // Rows added since Begin.
   [[nodiscard]] std::uint32_t rows() const { return rows_; }
   // Enqueues the batch and returns at once. Errors: those of Stream; the batch is idle then, and

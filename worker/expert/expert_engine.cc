@@ -48,6 +48,7 @@ ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport, Ex
       device_(streams.device),
       host_access_(transport->slot_memory() != MemoryKind::kHost || streams.device->host_access()) {
   for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    lanes_[i].work_class = static_cast<WorkClass>(i);
     lanes_[i].stream = std::move(streams.by_class[i]);
     lanes_[i].batch = std::make_unique<ExpertBatch>(lanes_[i].stream.get(), host_access_);
   }
@@ -55,7 +56,7 @@ ExpertEngine::ExpertEngine(ExpertEngineOptions options, Transport* transport, Ex
 
 // Destroys the batches first: they read and write the rings of attachments.
 ExpertEngine::~ExpertEngine() {
-  for (Lane& lane : lanes_) lane.batch.reset();
+  for (ExpertLane& lane : lanes_) lane.batch.reset();
 }
 
 absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::CheckAttach(const AttachRequest& request) {
@@ -88,7 +89,7 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request, A
   SY_ASSIGN_OR_RETURN(AttachGrant grant, attachment->Open(transport_, device_, std::move(ahead)));
   credits_ += attachment->credits();
   refused_.reserve(credits_);
-  for (Lane& lane : lanes_) {
+  for (ExpertLane& lane : lanes_) {
     lane.pending.reserve(credits_);
     lane.running.reserve(credits_);
     // Reserved here, because Poll must not allocate.
@@ -188,7 +189,7 @@ void ExpertEngine::Close(AttachmentId attachment) {
 void ExpertEngine::ForgetPending(const ExpertAttachment* attachment) {
   const auto of = [attachment](const PendingRequest& at) { return at.attachment == attachment; };
   std::erase_if(refused_, of);
-  for (Lane& lane : lanes_) std::erase_if(lane.pending, of);
+  for (ExpertLane& lane : lanes_) std::erase_if(lane.pending, of);
 }
 
 bool ExpertEngine::Poll(TimePoint now) {
@@ -199,10 +200,10 @@ bool ExpertEngine::Poll(TimePoint now) {
   for (bool again = true; again;) {
     again = CloseBroken();
     again |= SendRefusals();
-    for (std::size_t i = 0; i < lanes_.size(); ++i) {
+    for (ExpertLane& lane : lanes_) {
       // Finish before start: a batch that has ended frees the lane for the requests that wait.
-      again |= FinishBatch(lanes_[i]);
-      again |= StartBatch(lanes_[i], i, now);
+      again |= FinishBatch(lane);
+      again |= StartBatch(lane, now);
     }
     worked |= again;
   }
@@ -238,7 +239,8 @@ void ExpertEngine::OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader
       auto& queue = refused ? refused_ : LaneOf(attachment->work_class()).pending;
       queue.push_back({.attachment = attachment,
                        .credit = header.request_slot,
-                       .due = polled_at_ + PatienceOf(attachment->step_deadline())});
+                       .due = polled_at_ + PatienceOf(attachment->step_deadline()),
+                       .arrived = polled_at_});
       return;
     }
     case ExpertAttachment::Arrival::kDropped:
@@ -283,11 +285,9 @@ bool ExpertEngine::SendRefusals() {
 // their arrival, up to the rows of a batch. The first request chooses the key; as each is due at a
 // fixed time, none can starve. A session that records magnitudes has batches of its own, by its
 // key.
-bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class, TimePoint now) {
+bool ExpertEngine::StartBatch(ExpertLane& lane, TimePoint now) {
   if (lane.batch->running() || lane.pending.empty()) return false;
-  if (work_class == static_cast<std::size_t>(WorkClass::kDecode)) {
-    decoding_until_ = now + kDecodePause;
-  }
+  if (lane.work_class == WorkClass::kDecode) decoding_until_ = now + kDecodePause;
   const auto chosen = std::ranges::min_element(lane.pending, {}, &PendingRequest::due);
   // To the front, where it always fits. The others keep their order.
   std::rotate(lane.pending.begin(), chosen, std::next(chosen));
@@ -295,12 +295,13 @@ bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class, TimePoint now)
   const ExpertAttachment::Credit& like = first.attachment->credit(first.credit);
   const BatchKey key = first.attachment->KeyOf(like);
   lane.batch->Reserve(lane.pending.capacity());
+  const BatchMemory& memory =
+      like.epoch.memory->by_class[static_cast<std::size_t>(lane.work_class)];
   // Shares ownership with the epoch's memory, of which it is a part.
   lane.batch->Begin(key, like.epoch.runtime,
-                    std::shared_ptr<const BatchMemory>(like.epoch.memory,
-                                                       &like.epoch.memory->by_class[work_class]));
+                    std::shared_ptr<const BatchMemory>(like.epoch.memory, &memory));
   lane.running.clear();
-  std::uint32_t rows_max = RowsMax(like.epoch.memory->by_class[work_class], now);
+  std::uint32_t rows_max = RowsMax(memory, now);
   std::size_t kept = 0;
   for (const PendingRequest& at : lane.pending) {
     const ExpertAttachment::Credit& credit = at.attachment->credit(at.credit);
@@ -322,14 +323,18 @@ bool ExpertEngine::StartBatch(Lane& lane, std::size_t work_class, TimePoint now)
   // Compacted in place, which keeps the order of what waits and allocates nothing.
   lane.pending.resize(kept);
   ++stats_.batches;
+  BatchTimes& times = options_.times->Of(lane.work_class, key.mode);
+  const TimePoint started_at = MeasuredNow();
+  for (const PendingRequest& at : lane.running) times.dispatch.Observe(started_at - at.arrived);
+  times.rows.Observe(std::uint64_t{lane.batch->rows()});
   const absl::Status started = lane.batch->Start();
   if (started.ok()) {
-    lane.started_at = now;
+    lane.started_at = started_at;
     return true;
   }
   // Nothing was enqueued, so nothing will complete: every source gets the error now and not its
   // timeout.
-  for (const PendingRequest& at : lane.running) Answer(at, started, 0);
+  for (const PendingRequest& at : lane.running) Answer(at, lane, started, 0);
   lane.running.clear();
   return true;
 }
@@ -341,21 +346,25 @@ std::uint32_t ExpertEngine::RowsMax(const BatchMemory& memory, TimePoint now) co
                                : memory.rows_max;
 }
 
-bool ExpertEngine::FinishBatch(Lane& lane) {
+bool ExpertEngine::FinishBatch(ExpertLane& lane) {
   if (!lane.batch->running() || !lane.batch->done()) return false;
+  const TimePoint ended_at = MeasuredNow();
+  BatchTimes& times = options_.times->Of(lane.work_class, lane.batch->mode());
   const absl::Status status = lane.batch->Finish();
-  lane.started_at = TimePoint::max();
+  times.compute.Observe(ended_at - std::exchange(lane.started_at, TimePoint::max()));
   for (std::size_t i = 0; i < lane.running.size(); ++i) {
-    Answer(lane.running[i], status, lane.batch->inputs()[i].nan_rows);
+    Answer(lane.running[i], lane, status, lane.batch->inputs()[i].nan_rows);
   }
+  // Not where every request was refused.
+  if (answered_at_ >= ended_at) times.combine.Observe(answered_at_ - ended_at);
   lane.running.clear();
   // An epoch counts as bound while a batch runs on it.
   ReportUnbound();
   return true;
 }
 
-void ExpertEngine::Answer(const PendingRequest& at, const absl::Status& status,
-                          std::uint32_t nan_rows) {
+void ExpertEngine::Answer(const PendingRequest& at, const ExpertLane& lane,
+                          const absl::Status& status, std::uint32_t nan_rows) {
   ExpertAttachment* attachment = at.attachment;
   attachment->EndRun();
   // Reported once. The device stays broken, and repeats would bury the first cause.
@@ -378,6 +387,10 @@ void ExpertEngine::Answer(const PendingRequest& at, const absl::Status& status,
     stats_.rows += credit.header.rows;
     stats_.nan_rows += nan_rows;
     sent = attachment->SendResult(credit, nan_rows);
+    answered_at_ = MeasuredNow();
+    const FrameHeader& header = credit.header;
+    options_.times->Request(lane.work_class, header.mode, header.format.dtype, attachment->path())
+        .Observe(answered_at_ - at.arrived);
   } else {
     ++stats_.refused;
     credit.intake.refusal = status;

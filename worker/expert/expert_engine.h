@@ -34,6 +34,7 @@
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/expert_batch.h"
 #include "worker/expert/expert_engine_options.h"
+#include "worker/expert/expert_lane.h"
 #include "worker/expert/expert_stats.h"
 #include "worker/transport/transport.h"
 
@@ -114,23 +115,6 @@ class ExpertEngine final : private FrameSink {
     // From Retire; empty once it was called.
     std::function<void()> unbound;
   };
-  // A request that was taken in. Its attachment is open: Close takes its requests out of the
-  // queues.
-  struct PendingRequest {
-    ExpertAttachment* attachment = nullptr;
-    std::uint32_t credit = 0;
-    TimePoint due{};  // the earliest goes first
-  };
-  // One class of work: what waits, and the batch that runs. One batch at a time, because requests
-  // that come meanwhile make the next one larger, which reads each expert's weights fewer times.
-  struct Lane {
-    std::unique_ptr<Stream> stream;
-    std::unique_ptr<ExpertBatch> batch;
-    std::vector<PendingRequest> pending;
-    std::vector<PendingRequest> running;      // of the batch, in its order
-    TimePoint started_at = TimePoint::max();  // the batch that runs
-  };
-
   void OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader& header,
                std::span<const std::byte> payload) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
@@ -155,14 +139,19 @@ class ExpertEngine final : private FrameSink {
   };
   [[nodiscard]] Replaced ReplacedBy(const AttachRequest& request) const;
   // Lanes do not share anything: a slow prefill batch delays no decode batch.
-  Lane& LaneOf(WorkClass work_class) { return lanes_[static_cast<std::size_t>(work_class)]; }
+  ExpertLane& LaneOf(WorkClass work_class) { return lanes_[static_cast<std::size_t>(work_class)]; }
   // Each returns true when it did something, so that Poll tries again.
-  bool StartBatch(Lane& lane, std::size_t work_class, TimePoint now);
-  bool FinishBatch(Lane& lane);
+  bool StartBatch(ExpertLane& lane, TimePoint now);
+  bool FinishBatch(ExpertLane& lane);
+  // For what is measured within a poll; nothing is decided by it.
+  [[nodiscard]] TimePoint MeasuredNow() const {
+    return options_.clock != nullptr ? options_.clock->Now() : polled_at_;
+  }
   // The rows that a batch in `memory` may have now, at least those of BatchOptions.
   [[nodiscard]] std::uint32_t RowsMax(const BatchMemory& memory, TimePoint now) const;
   // Sends the result, or the error, of a request that was in a batch; frees a closed attachment.
-  void Answer(const PendingRequest& at, const absl::Status& status, std::uint32_t nan_rows);
+  void Answer(const PendingRequest& at, const ExpertLane& lane, const absl::Status& status,
+              std::uint32_t nan_rows);
   bool SendRefusals();
   void ForgetPending(const ExpertAttachment* attachment);
   bool CloseBroken();
@@ -189,8 +178,9 @@ class ExpertEngine final : private FrameSink {
   // All credits of all attachments. The queues keep room for so many, so that a poll allocates
   // nothing.
   std::size_t credits_ = 0;
-  std::array<Lane, 2> lanes_;  // by class: kDecode, kPrefill
+  std::array<ExpertLane, 2> lanes_;  // by class: kDecode, kPrefill
   TimePoint polled_at_{};
+  TimePoint answered_at_{};     // when the last result was sent
   TimePoint decoding_until_{};  // decode work is expected until then
   std::vector<PendingRequest> refused_;
   bool device_faulted_ = false;

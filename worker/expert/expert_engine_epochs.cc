@@ -143,7 +143,7 @@ void ExpertEngine::ReportUnbound() {
 }
 
 bool ExpertEngine::IsBound(const EpochRecord& record) const {
-  const auto runs = [&record](const Lane& lane) {
+  const auto runs = [&record](const ExpertLane& lane) {
     return lane.batch->runtime() == record.epoch.runtime.get();
   };
   // Running batches count too: the device reads weights of the epoch although no attachment binds

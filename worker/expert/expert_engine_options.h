@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <memory>
 
 #include "absl/status/status.h"
 
@@ -12,6 +13,7 @@
 #include "core/ids.h"
 #include "worker/expert/batch_memory.h"
 #include "worker/expert/expert_attachment.h"
+#include "worker/expert/expert_times.h"
 #include "worker/expert/layer_runtime.h"
 
 namespace switchyard {
@@ -26,6 +28,10 @@ struct ExpertEngineOptions {
   // How long after its retirement sources may start steps on an epoch; these have their deadlines.
   Duration retire_grace = std::chrono::seconds(5);
   BatchOptions batch;
+  // Where the engine measures; others may read and write there too.
+  std::shared_ptr<ExpertTimes> times = std::make_shared<ExpertTimes>();
+  // For measuring only; outlives the engine. Null: measured as exactly as it is polled.
+  const Clock* clock = nullptr;
   // Called when the engine itself closes an attachment: its link broke, or it binds nothing more.
   std::function<void(AttachmentId, const absl::Status& why)> on_closed;
   // Called when the engine ends a binding of a retired epoch that is overdue.

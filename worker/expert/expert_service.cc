@@ -65,6 +65,7 @@ class ExpertService::Impl {
   ExpertEngine& engine() { return engine_; }  // on the data thread
   [[nodiscard]] const StagingThread& staging() const { return staging_; }
   DirectExperts& direct() { return *direct_; }
+  [[nodiscard]] const ExpertTimes& times() const { return *options_.engine.times; }
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
 
  private:
@@ -269,6 +270,7 @@ std::vector<AttachmentCounters> ExpertService::Impl::CountersOf(SessionId sessio
 
 ExpertServiceView ExpertService::Impl::View() const {
   return {.experts = engine_.stats(),
+          .direct = direct_->stats(),
           .transport = transport_->stats(),
           .resident = staging_.Resident()};
 }
@@ -367,10 +369,13 @@ absl::StatusOr<std::unique_ptr<ExpertService>> ExpertService::Create(ExpertServi
   options.engine.on_device_fault = look;
   SY_ASSIGN_OR_RETURN(ExpertStreams streams,
                       ExpertStreams::Create(device, [transport] { transport->Wake(); }));
+  options.engine.clock = clock;
   SY_ASSIGN_OR_RETURN(auto direct, DirectExperts::Create({.worker_id = options.stager.worker_id,
                                                           .device = device,
                                                           .batch = options.stager.batch,
-                                                          .on_device_fault = look}));
+                                                          .on_device_fault = look,
+                                                          .times = options.engine.times,
+                                                          .clock = clock}));
   return std::unique_ptr<ExpertService>(new ExpertService(
       std::make_unique<Impl>(std::move(options), transport, clock, std::move(streams),
                              std::move(direct), std::move(fault))));
@@ -452,6 +457,10 @@ absl::StatusOr<ExpertServiceView> ExpertService::View(Duration timeout) {
   using Result = absl::StatusOr<ExpertServiceView>;
   return impl_->Call<Result>(timeout, [&]() -> Result { return impl_->View(); });
 }
+
+const ExpertTimes& ExpertService::times() const { return impl_->times(); }
+
+const LoadTimes& ExpertService::load_times() const { return impl_->staging().times(); }
 
 DirectExperts& ExpertService::direct() { return impl_->direct(); }
 

@@ -26,6 +26,7 @@
 #include "worker/expert/direct_experts.h"
 #include "worker/expert/epoch_stager.h"
 #include "worker/expert/expert_engine.h"
+#include "worker/expert/expert_times.h"
 #include "worker/transport/transport.h"
 
 namespace switchyard {
@@ -46,6 +47,7 @@ struct ExpertServiceOptions {
 
 struct ExpertServiceView {
   ExpertStats experts;
+  DirectStats direct;
   TransportStats transport;
   std::vector<ResidentEpoch> resident;  // staged and committed, oldest first
 };
@@ -94,6 +96,9 @@ class ExpertService {
   // when it has none, and those of CommandQueue::Call.
   absl::StatusOr<std::vector<AttachmentCounters>> CountersOf(SessionId session, Duration timeout);
   absl::StatusOr<ExpertServiceView> View(Duration timeout);
+  // These wait for nothing: they are read while the threads of the work write them.
+  [[nodiscard]] const ExpertTimes& times() const;
+  [[nodiscard]] const LoadTimes& load_times() const;
 
   // For sessions of which this process is the source.
   [[nodiscard]] DirectExperts& direct();

@@ -157,12 +157,19 @@ void StagingThread::Run() {
 void StagingThread::StageOne(const std::shared_ptr<Job>& job) {
   // A copy of the references: Drop may change held_ while weights load for minutes.
   const auto resident = Runtimes();
-  const auto report = [this, &job](const StagingProgress& progress) { SetReport(*job, progress); };
+  std::int64_t loaded = 0;
+  const auto report = [this, &job, &loaded](const StagingProgress& progress) {
+    loaded = progress.bytes_done;  // by one thread at a time
+    SetReport(*job, progress);
+  };
+  const TimePoint began = SteadyClock().Now();
   absl::StatusOr<StagedEpoch> staged = stager_.Stage({.prepare = &job->prepare,
                                                       .resident = resident,
                                                       .stop = job->stop.get_token(),
                                                       .on_begin = report,
                                                       .on_progress = report});
+  (staged.ok() ? times_.loaded : times_.failed).Observe(SteadyClock().Now() - began);
+  times_.bytes.fetch_add(static_cast<std::uint64_t>(loaded), std::memory_order_relaxed);
   std::function<void(absl::Status)> done;
   {
     const MutexLock lock(mutex_);

@@ -22,6 +22,7 @@
 #include "core/base/mutex.h"
 #include "core/control_messages.h"
 #include "worker/expert/epoch_stager.h"
+#include "worker/expert/expert_times.h"
 
 namespace switchyard {
 
@@ -54,6 +55,7 @@ class StagingThread {
   // Returns the bytes of the weights of staged and taken epochs, as of the last job that ended.
   // Does not wait.
   [[nodiscard]] std::int64_t WeightBytes() const { return weight_bytes_.load(); }
+  [[nodiscard]] const LoadTimes& times() const { return times_; }
 
  private:
   // One epoch to stage. `done` is empty once the job was dropped.
@@ -84,6 +86,7 @@ class StagingThread {
   [[nodiscard]] std::vector<std::shared_ptr<const EpochRuntime>> Runtimes() const;
 
   EpochStager stager_;
+  LoadTimes times_;                            // written by the thread
   std::atomic<std::int64_t> weight_bytes_{0};  // written by the thread
   mutable Mutex mutex_;
   CondVar changed_;

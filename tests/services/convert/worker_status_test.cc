@@ -17,6 +17,7 @@ TEST(ConvertWorkerStatusTest, EveryFigureHasItsField) {
                   .duplicates = 5,
                   .nan_rows = 6,
                   .attachments = 7};
+  view.direct = {.chunks = 17, .rows = 18, .nan_rows = 19, .failed = 20};
   view.transport.frames_in = 8;
   view.transport.frames_out = 9;
   view.transport.late_wakes = 10;
@@ -36,6 +37,9 @@ TEST(ConvertWorkerStatusTest, EveryFigureHasItsField) {
   EXPECT_EQ(out.experts().duplicates(), 5U);
   EXPECT_EQ(out.experts().nan_rows(), 6U);
   EXPECT_EQ(out.experts().attachments(), 7U);
+  EXPECT_EQ(out.experts().direct_chunks(), 17U);
+  EXPECT_EQ(out.experts().direct_rows(), 18U);
+  EXPECT_EQ(out.experts().direct_failed(), 20U);
   EXPECT_EQ(out.transport().frames_in(), 8U);
   EXPECT_EQ(out.transport().frames_out(), 9U);
   EXPECT_EQ(out.transport().late_wakes(), 10U);

@@ -35,6 +35,10 @@ CoordinatorView AView() {
   DeploymentView b;
   b.spec.name = "b";
   view.deployments = {a, b};
+  for (int i = 0; i < 7; ++i) view.times.change_served.Observe(std::chrono::milliseconds(40));
+  view.times.change_failed.Observe(std::chrono::seconds(30));
+  view.times.applied.Observe(std::chrono::seconds(3));
+  view.times.refused.Observe(std::chrono::milliseconds(1));
   return view;
 }
 
@@ -44,34 +48,44 @@ TEST(CoordinatorMetricsTest, CountsByStateAndDevice) {
   counters.store_writes_failed = 1;
   counters.turns = 100;
 
-  const std::string text = CoordinatorMetrics(AView(), counters, {});
+  const std::string text = CoordinatorMetrics(AView(), counters, {}).Take();
 
   for (const char* line :
        {"moe_workers{state=\"live\",device=\"cpu\"} 1",
         "moe_workers{state=\"live\",device=\"cuda\"} 1",
         "moe_workers{state=\"stuck\",device=\"cpu\"} 1",
         "moe_workers{state=\"drained\",device=\"cpu\"} 1",
-        "moe_workers{state=\"leaving\",device=\"cpu\"} 0", "moe_deployments{state=\"serving\"} 1",
-        "moe_deployments{state=\"pending\"} 1", "moe_plan_epoch{deployment=\"a\"} 9",
-        "moe_plan_epoch{deployment=\"b\"} 0", "moe_sessions_open{deployment=\"a\"} 3",
+        "moe_workers{state=\"leaving\",device=\"cpu\"} 0",
+        "moe_deployments{state=\"serving\"} 1",
+        "moe_deployments{state=\"pending\"} 1",
+        "moe_plan_epoch{deployment=\"a\"} 9",
+        "moe_plan_epoch{deployment=\"b\"} 0",
+        "moe_sessions_open{deployment=\"a\"} 3",
         "moe_plan_transitions_total{deployment=\"a\",result=\"served\"} 7",
         "moe_plan_transitions_total{deployment=\"a\",result=\"failed\"} 2",
-        "moe_store_writes_total{result=\"ok\"} 5", "moe_store_writes_total{result=\"failed\"} 1",
-        "moe_coordinator_turns_total 100", "moe_ready 1"}) {
+        "moe_store_writes_total{result=\"ok\"} 5",
+        "moe_store_writes_total{result=\"failed\"} 1",
+        "moe_coordinator_turns_total 100",
+        "moe_ready 1",
+        "moe_plan_apply_duration_seconds_bucket{result=\"served\",le=\"0.02\"} 0",
+        "moe_plan_apply_duration_seconds_bucket{result=\"served\",le=\"0.05\"} 7",
+        "moe_plan_apply_duration_seconds_sum{result=\"failed\"} 30",
+        "moe_deployment_apply_duration_seconds_sum{result=\"ok\"} 3",
+        "moe_deployment_apply_duration_seconds_count{result=\"error\"} 1"}) {
     EXPECT_THAT(text, HasSubstr(absl::StrCat("\n", line, "\n")));
   }
 }
 
-// The bound that docs/OPERATIONS.md states.
+// The bound that docs/METRICS.md states.
 TEST(CoordinatorMetricsTest, SeriesDoNotGrowWithWorkersOrExperts) {
   CoordinatorView view = AView();
   const DriverCounters counters;
-  EXPECT_EQ(CountSeries(CoordinatorMetrics({}, counters, {})), 36U);
-  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 36U + 2 * 4);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics({}, counters, {}).Take()), 124U);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {}).Take()), 124U + 2 * 4);
 
   for (int i = 0; i < 100; ++i) view.workers.push_back(view.workers[0]);
   view.deployments[0].shape.experts = 512;
-  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {})), 36U + 2 * 4);
+  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {}).Take()), 124U + 2 * 4);
 }
 
 }  // namespace

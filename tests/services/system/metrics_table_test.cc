@@ -1,4 +1,4 @@
-// The table of docs/OPERATIONS.md against what both programs write, both ways; and promtool's own
+// The table of docs/METRICS.md against what both programs write, both ways; and promtool's own
 // opinion.
 #include <cstdlib>
 #include <map>
@@ -30,14 +30,31 @@ std::string OfACoordinator() {
   DeploymentView deployment;
   deployment.spec.name = "a";
   view.deployments = {deployment};
-  return CoordinatorMetrics(view, DriverCounters(), {});
+  return CoordinatorMetrics(view, DriverCounters(), {}).Take();
 }
 
+// With one sample of each histogram.
 std::string OfAWorker() {
+  ExpertTimes times;
+  LoadTimes loads;
+  GatewayCounts gateway;
+  GroupCounts groups;
+  BatchTimes& batch = times.Of(WorkClass::kDecode, DispatchMode::kNormal);
+  for (Histogram* each : {&batch.dispatch, &batch.compute, &batch.combine, &batch.rows,
+                          &times.Request(WorkClass::kDecode, DispatchMode::kNormal,
+                                         DispatchDtype::kBf16, LinkPath::kMapped),
+                          &gateway.StepOf(WorkClass::kDecode, DispatchMode::kNormal), &loads.loaded,
+                          &groups.step, &groups.exchange.peer_wait}) {
+    each->Observe(std::uint64_t{1});
+  }
   WorkerFacts facts;
   facts.resident = {{.deployment = "a", .epoch = Epoch{1}, .hash = {}, .committed = true}};
   facts.view.emplace();
-  return WorkerMetrics(facts);
+  facts.times = &times;
+  facts.loads = &loads;
+  facts.gateway_counts = &gateway;
+  facts.groups = &groups;
+  return WorkerMetrics(facts).Take();
 }
 
 // Name -> type and labels, "device, state".
@@ -58,11 +75,16 @@ Families Parse(const std::string& text) {
       families[name] = {words[3], "-"};
     } else {
       const std::string sample(line.substr(0, line.find_first_of("{ ")));
-      EXPECT_EQ(sample, name) << line;
+      const bool is_histogram = families[name].first == "histogram";
+      const auto is = [&](absl::string_view suffix) {
+        return sample == absl::StrCat(name, suffix);
+      };
+      EXPECT_TRUE(is_histogram ? is("_bucket") || is("_sum") || is("_count") : is("")) << line;
       std::set<std::string> labels;
       for (const std::string& part : docs::Between(std::string(line), "{", "}")) {
         for (const absl::string_view label : absl::StrSplit(part, ',')) {
-          labels.emplace(label.substr(0, label.find('=')));
+          const absl::string_view label_name = label.substr(0, label.find('='));
+          if (!is_histogram || label_name != "le") labels.emplace(label_name);
         }
       }
       if (!labels.empty()) families[name].second = absl::StrJoin(labels, ", ");
@@ -73,8 +95,8 @@ Families Parse(const std::string& text) {
 
 Families Documented(const std::string& program) {
   Families families;
-  for (const auto& cells : docs::TableBelow(
-           "docs/OPERATIONS.md", {"metric", "of", "type", "labels", "unit", "meaning"})) {
+  for (const auto& cells :
+       docs::TableBelow("docs/METRICS.md", {"metric", "of", "type", "labels", "unit", "meaning"})) {
     if (cells[1] == program || cells[1] == "both") families[cells[0]] = {cells[2], cells[3]};
   }
   return families;
@@ -93,6 +115,9 @@ TEST(MetricsTableTest, NamesFollowTheRules) {
     for (const auto& [name, family] : Parse(text)) {
       EXPECT_TRUE(absl::StartsWith(name, "moe_")) << name;
       EXPECT_EQ(absl::EndsWith(name, "_total"), family.first == "counter") << name;
+      EXPECT_EQ(absl::EndsWith(name, "_duration_seconds") || name == "moe_batch_rows",
+                family.first == "histogram")
+          << name;
       for (const char* unit : {"_ms", "_us", "_ns", "_mb", "_kb", "milliseconds"}) {
         EXPECT_FALSE(absl::EndsWith(name, unit)) << name;
       }

@@ -2,7 +2,10 @@
 
 #include <limits>
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
+
+#include "tests/services/system/count_series.h"
 
 namespace switchyard {
 namespace {
@@ -25,6 +28,36 @@ TEST(MetricsTextTest, WritesHelpAndTypeOnceForAllSamplesOfAFamily) {
             "links 2\n"
             "# HELP empty None.\n"
             "# TYPE empty gauge\n");
+}
+
+TEST(MetricsTextTest, WritesAHistogramsBucketsAsSumsFromBelow) {
+  HistogramCounts waits;
+  waits.Observe(std::chrono::microseconds(15));
+  waits.Observe(std::chrono::microseconds(15));
+  waits.Observe(std::chrono::milliseconds(3));
+  waits.Observe(std::chrono::seconds(20));
+  MetricsText text;
+  text.Begin(MetricType::kHistogram, "wait_seconds", "Waits.").Add(waits, {{"of", "a"}});
+
+  const std::string all = std::move(text).Take();
+  for (const char* line :
+       {"# TYPE wait_seconds histogram", "wait_seconds_bucket{of=\"a\",le=\"1e-05\"} 0",
+        "wait_seconds_bucket{of=\"a\",le=\"2e-05\"} 2",
+        "wait_seconds_bucket{of=\"a\",le=\"0.002\"} 2",
+        "wait_seconds_bucket{of=\"a\",le=\"0.005\"} 3", "wait_seconds_bucket{of=\"a\",le=\"10\"} 3",
+        "wait_seconds_bucket{of=\"a\",le=\"+Inf\"} 4",
+        "wait_seconds_sum{of=\"a\"} 20.003029999999999", "wait_seconds_count{of=\"a\"} 4"}) {
+    EXPECT_NE(all.find(absl::StrCat(line, "\n")), std::string::npos) << line << "\n" << all;
+  }
+  EXPECT_EQ(testing::CountSeries(all), 22U);
+}
+
+TEST(MetricsTextTest, ABareHistogramHasItsBoundOnly) {
+  MetricsText text;
+  text.Begin(MetricType::kHistogram, "rows", "Rows.").Add(HistogramCounts(&kCountBounds));
+  const std::string all = std::move(text).Take();
+  EXPECT_NE(all.find("\nrows_bucket{le=\"1000\"} 0\n"), std::string::npos) << all;
+  EXPECT_NE(all.find("\nrows_sum 0\nrows_count 0\n"), std::string::npos) << all;
 }
 
 TEST(MetricsTextTest, EscapesHelpAndLabels) {

@@ -207,6 +207,13 @@ TEST_F(ForwardStreamTest, EveryStepIsAnsweredWithItsOwnRows) {
   for (std::uint64_t id = 0; id < 40; ++id) {
     EXPECT_EQ(AsFloats(answers.Y(id)), batches[id].Expected()) << "seed " << seed << " step " << id;
   }
+  std::uint64_t tokens = 0;
+  for (const Batch& batch : batches) tokens += batch.ids.size() / kTopK;
+  const GatewayCounts& counts = *options_.counts;
+  EXPECT_EQ(counts.results.load(), 40U);
+  EXPECT_EQ(counts.tokens.load(), tokens);
+  EXPECT_EQ(counts.errors.load(), 0U);
+  EXPECT_EQ(counts.StepOf(WorkClass::kPrefill, DispatchMode::kNormal).Counts().count(), 40U);
 }
 
 TEST_F(ForwardStreamTest, YComesInTheSessionsDtype) {
@@ -277,6 +284,8 @@ TEST_F(ForwardStreamTest, AStepThatIsWrongFailsAloneWithItsReason) {
                        "step 4 UNAVAILABLE STEP_DEADLINE", "step 5 OK REASON_UNSPECIFIED",
                        "step 6 INVALID_ARGUMENT BAD_SHAPE", "step 7 OK REASON_UNSPECIFIED"}));
   EXPECT_EQ(AsFloats(answers.Y(5)), batch.Expected());
+  EXPECT_EQ(options_.counts->results.load(), 2U);
+  EXPECT_EQ(options_.counts->errors.load(), 5U);
 }
 
 TEST_F(ForwardStreamTest, ACallerThatIgnoresItsCreditsIsNotRead) {

@@ -20,13 +20,15 @@ using testing::TestRequest;
 
 class WorkerServerTest : public testing::WorkerFixture {
  protected:
-  absl::StatusOr<v1::GetStatusResponse> GetStatus(const std::string& session) {
+  absl::StatusOr<v1::GetStatusResponse> GetStatus(const std::string& session,
+                                                  bool metrics = false) {
     const auto stub =
         v1::ExpertService::NewStub(MakeGrpcChannel(endpoint_, kControlMessageBytesMax));
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(seconds(20)));
     v1::GetStatusRequest request;
     request.set_session_id(session);
+    request.set_metrics(metrics);
     v1::GetStatusResponse response;
     const absl::Status status = StatusFromGrpc(stub->GetStatus(&context, request, &response));
     if (!status.ok()) return status;
@@ -87,6 +89,27 @@ TEST_F(WorkerServerTest, StatusShowsTheWorkerItself) {
   ASSERT_EQ(status.transport().drops_size(), 1);
   EXPECT_EQ(status.transport().drops(0).reason(), std::string(FrameDropName(FrameDrop::kCrc)));
   EXPECT_EQ(status.transport().drops(0).frames(), 1U);
+}
+
+TEST_F(WorkerServerTest, GivesMetricsOnRequestForAsLongAsSomebodyCollectsThem) {
+  SY_ASSERT_OK_AND_ASSIGN(const v1::GetStatusResponse before, GetStatus("", true));
+  EXPECT_EQ(before.metrics_size(), 0);
+
+  server_->ServeMetrics([] {
+    MetricsText page;
+    page.Begin(MetricType::kCounter, "rows_total", "Rows.").Add(3.0);
+    return page.families();
+  });
+  SY_ASSERT_OK_AND_ASSIGN(const v1::GetStatusResponse with, GetStatus("", true));
+  ASSERT_EQ(with.metrics_size(), 1);
+  EXPECT_EQ(with.metrics(0).name(), "rows_total");
+  EXPECT_EQ(with.metrics(0).samples(0).value(), 3);
+  SY_ASSERT_OK_AND_ASSIGN(const v1::GetStatusResponse without, GetStatus(""));
+  EXPECT_EQ(without.metrics_size(), 0);
+
+  server_->ServeMetrics(nullptr);
+  SY_ASSERT_OK_AND_ASSIGN(const v1::GetStatusResponse after, GetStatus("", true));
+  EXPECT_EQ(after.metrics_size(), 0);
 }
 
 TEST_F(WorkerServerTest, AnUnknownOrMalformedSessionIsRefused) {

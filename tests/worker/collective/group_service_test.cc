@@ -150,6 +150,14 @@ class GroupServiceTest : public ::testing::Test {
   void Activate(std::uint64_t epoch) {
     experts_->Activate(MakeStaged(0, MakePlan(epoch, 1), device_.get()).runtime);
   }
+  // The worker sees the end of a step after its sources do.
+  bool WaitForSteps(std::uint64_t steps) {
+    const TimePoint end = SteadyClock().Now() + kLong;
+    while (service_.counts().steps.load() < steps && SteadyClock().Now() < end) {
+      std::this_thread::yield();
+    }
+    return service_.counts().steps.load() == steps;
+  }
   // One that is ready.
   std::unique_ptr<Source> Formed() {
     auto source = std::make_unique<Source>(device_.get(), 0, 1);
@@ -188,7 +196,14 @@ TEST_F(GroupServiceTest, SourcesHearOfEachOtherAndAreReadyTogether) {
     SY_EXPECT_OK(first.TakePart());
     other.join();
   }
+  EXPECT_EQ(service_.groups_open(), 1U);
+  EXPECT_TRUE(WaitForSteps(3));
+  EXPECT_EQ(service_.counts().failed.load(), 0U);
+  EXPECT_EQ(service_.counts().step.Counts().count(), 3U);
+  EXPECT_EQ(service_.counts().exchange.peer_wait.Counts().count(), 3U);
+  EXPECT_EQ(service_.counts().exchange.rows.load(), 0U) << "no source had a token";
   service_.Leave(first.member);
+  EXPECT_EQ(service_.groups_open(), 0U);
   EXPECT_THAT(second.Ended(kLong), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   EXPECT_TRUE(first.Ended(Duration::zero()).ok()) << "it has left by itself";
 }
@@ -273,6 +288,7 @@ TEST_F(GroupServiceTest, AStepOfAnEpochOrALayerThatItLacksEndsTheGroup) {
   source->Append(LayerId{40}, 1);
   EXPECT_THAT(source->Ended(kLong), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
   EXPECT_FALSE(experts_->IsBound("demo", Epoch{1}));
+  EXPECT_EQ(service_.counts().failed.load(), 2U);
 }
 
 // The source has appended a step and never takes part.
@@ -287,6 +303,8 @@ TEST_F(GroupServiceTest, ASourceThatStandsStillEndsTheGroupInItsDeadline) {
 
   EXPECT_THAT(ended, FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   EXPECT_THAT(std::string(ended.message()), HasSubstr("rank 1, step 0"));
+  EXPECT_EQ(service_.counts().failed.load(), 1U);
+  EXPECT_EQ(service_.counts().steps.load(), 0U);
 }
 
 // Its stream ends, which is evidence: other groups of the worker do not wait for the deadline.

@@ -72,8 +72,11 @@ Direct MakeDirect(std::uint64_t seed, std::uint64_t epoch, DispatchMode mode) {
 class DirectExpertsTest : public ::testing::Test {
  protected:
   DirectExpertsTest()
-      : direct_(*DirectExperts::Create(
-            {.worker_id = "w1", .device = &device_, .batch = {.pairs_max = 16}})),
+      : direct_(*DirectExperts::Create({.worker_id = "w1",
+                                        .device = &device_,
+                                        .batch = {.pairs_max = 16},
+                                        .times = times_,
+                                        .clock = &clock_})),
         experts_(*direct_) {
     Activate(1);
   }
@@ -87,6 +90,8 @@ class DirectExpertsTest : public ::testing::Test {
     experts_.Activate(MakeStaged(1, MakePlan(epoch, 2), &device_).runtime);
   }
 
+  SteadyClock clock_;
+  const std::shared_ptr<ExpertTimes> times_ = std::make_shared<ExpertTimes>();
   FakeDevice device_;
   std::unique_ptr<DirectExperts> direct_;
   DirectExperts& experts_;
@@ -117,6 +122,14 @@ TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {
   std::uint64_t hits = 0;
   for (const auto& hit : counters[0].hits) hits += hit.rows;
   EXPECT_EQ(hits, pairs);
+  EXPECT_EQ(experts_.stats().chunks, 2U);
+  EXPECT_EQ(experts_.stats().rows, rows);
+  EXPECT_EQ(experts_.stats().failed, 0U);
+  for (const DispatchMode mode : kModes) {
+    const WorkClass of = WorkClassOf(OwnChunk().phase, mode);
+    EXPECT_EQ(times_->Of(of, mode).compute.Counts().count(), 1U);
+    EXPECT_EQ(times_->Of(of, mode).rows.Counts().count(), 1U);
+  }
   experts_.Close(kSession);
   EXPECT_TRUE(experts_.CountersOf(kSession).empty());
 }
@@ -154,6 +167,8 @@ TEST_F(DirectExpertsTest, RefusesUnknownLayersAndMetadataThatDoesNotFit) {
   chunk = direct.Chunk();
   --chunk.count;
   EXPECT_THAT(Run(chunk), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kFrame));
+  EXPECT_EQ(experts_.stats().failed, 2U);
+  EXPECT_EQ(experts_.stats().chunks, 0U);
 }
 
 TEST_F(DirectExpertsTest, ABoundEpochServesWhileItRetiresAndTakesNobodyNew) {

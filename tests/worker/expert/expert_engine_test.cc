@@ -646,5 +646,53 @@ TEST_F(ExpertEngineTest, PollAllocatesNothing) {
   }
 }
 
+// A millisecond passes with each reading.
+class TickingClock final : public Clock {
+ public:
+  explicit TickingClock(TimePoint from) : now_(from) {}
+  [[nodiscard]] TimePoint Now() const override { return now_ += std::chrono::milliseconds(1); }
+
+ private:
+  mutable TimePoint now_;
+};
+
+Duration SumOf(const Histogram& histogram) { return Duration(histogram.Counts().sum); }
+
+TEST_F(ExpertEngineTest, MeasuresThePartsOfARequest) {
+  const TickingClock clock(now_);
+  options_.clock = &clock;
+  options_.times = std::make_shared<ExpertTimes>();
+  Restart();
+  const Source source = Attach(DispatchMode::kLowLatency);
+  const TestRequest request = Request(source, 3);
+  ExpectServed(source, request);
+
+  // The clock is read when the batch starts, when its end is seen, and when its answer is sent.
+  const BatchTimes& batch = options_.times->Of(WorkClass::kDecode, DispatchMode::kLowLatency);
+  EXPECT_EQ(SumOf(batch.dispatch), std::chrono::milliseconds(1));
+  EXPECT_EQ(SumOf(batch.compute), std::chrono::milliseconds(1));
+  EXPECT_EQ(SumOf(batch.combine), std::chrono::milliseconds(1));
+  EXPECT_EQ(batch.rows.Counts().count(), 1U);
+  EXPECT_EQ(batch.rows.Counts().sum, request.header.rows);
+  const Histogram& whole =
+      options_.times->Request(WorkClass::kDecode, DispatchMode::kLowLatency,
+                              request.header.format.dtype, LinkPath::kInProcess);
+  EXPECT_EQ(whole.Counts().count(), 1U);
+  EXPECT_EQ(SumOf(whole), std::chrono::milliseconds(3));
+}
+
+// An error is quick or slow for reasons of its own.
+TEST_F(ExpertEngineTest, RefusalsAreNotMeasured) {
+  const Source source = Attach(DispatchMode::kNormal);
+  TestRequest request = Request(source, 3);
+  request.header.layer = LayerId{77};
+  ExpectRefused(source, request, absl::StatusCode::kNotFound, Reason::kUnknownLayer);
+
+  EXPECT_EQ(engine_->stats().refused, 1U);
+  const BatchTimes& batch = options_.times->Of(WorkClass::kPrefill, DispatchMode::kNormal);
+  EXPECT_EQ(batch.dispatch.Counts().count(), 0U);
+  EXPECT_EQ(batch.rows.Counts().count(), 0U);
+}
+
 }  // namespace
 }  // namespace switchyard

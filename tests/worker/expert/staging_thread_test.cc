@@ -83,6 +83,9 @@ TEST(StagingThreadTest, SharesExpertsWithWhatIsResident) {
   SY_ASSERT_OK(StageAndWait(thread, MakePrepare(MakePlan(2, 2))));
 
   EXPECT_EQ(device.packs, packs);
+  EXPECT_EQ(thread.times().loaded.Counts().count(), 2U);
+  EXPECT_EQ(thread.times().bytes.load(), static_cast<std::uint64_t>(thread.WeightBytes()))
+      << "what is shared was loaded once";
 }
 
 TEST(StagingThreadTest, LeavesNothingOfAnEpochThatFailed) {
@@ -96,6 +99,8 @@ TEST(StagingThreadTest, LeavesNothingOfAnEpochThatFailed) {
 
   EXPECT_TRUE(thread.Resident().empty());
   EXPECT_EQ(thread.Take("demo", Epoch{1}).runtime, nullptr);
+  EXPECT_EQ(thread.times().loaded.Counts().count(), 0U);
+  EXPECT_EQ(thread.times().failed.Counts().count(), 1U);
 }
 
 // Calls `look` before each expert, on the thread that loads it.

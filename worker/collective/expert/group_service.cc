@@ -159,6 +159,7 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
   }
   const std::int32_t rank = runtime.self.value;
   SY_ASSIGN_OR_RETURN(auto exchange, options_.device->MakeExchange(SpecOf(facts), rank));
+  if (!exchange->CountInto(&counts_.exchange)) counts_.has_rows.store(false);
   auto group = std::make_shared<Group>(this, request, facts, std::move(exchange), rank);
   groups_.emplace(key, group);
   return group;
@@ -203,7 +204,7 @@ absl::Status GroupService::LetGo(std::unique_ptr<LogFollower>* former) {
 
 absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {
   SY_ASSIGN_OR_RETURN(follower_,
-                      LogFollower::Start(options_.device, std::move(log), options_.spin));
+                      LogFollower::Start(options_.device, std::move(log), options_.spin, &counts_));
   return absl::OkStatus();
 }
 
@@ -348,6 +349,11 @@ void GroupService::End(const std::shared_ptr<Group>& group, const absl::Status& 
     if (source.bound.empty()) Unbind(source.session, Epoch{});
     if (source.sink != nullptr) source.sink->OnGroupEnded(why);
   }
+}
+
+std::size_t GroupService::groups_open() const {
+  const MutexLock lock(mutex_);
+  return groups_.size();
 }
 
 void GroupService::Stop() {

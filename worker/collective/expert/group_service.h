@@ -30,6 +30,7 @@
 #include "core/group_messages.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
+#include "worker/collective/expert/group_counts.h"
 #include "worker/collective/expert/log_follower.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/direct_experts.h"
@@ -87,6 +88,10 @@ class GroupService {
   // Ends all groups with kUnavailable (WORKER_LOST).
   void Stop();
 
+  [[nodiscard]] std::size_t groups_open() const;
+  // Waits for nothing.
+  [[nodiscard]] const GroupCounts& counts() const { return counts_; }
+
  private:
   class Group;
   struct Member {
@@ -118,6 +123,7 @@ class GroupService {
   void End(const std::shared_ptr<Group>& group, const absl::Status& why) SY_REQUIRES(mutex_);
 
   const Options options_;
+  GroupCounts counts_;  // groups and followers, below, write to it
   mutable Mutex mutex_;
   std::map<GroupKey, std::shared_ptr<Group>> groups_ SY_GUARDED_BY(mutex_);
   std::map<MemberId, Member> members_ SY_GUARDED_BY(mutex_);

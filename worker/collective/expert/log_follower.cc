@@ -18,15 +18,16 @@ constexpr Duration kStepMax = std::chrono::seconds(120);
 
 }  // namespace
 
-LogFollower::LogFollower(std::unique_ptr<SharedLog> log, Duration spin)
-    : spin_(spin), log_(std::move(log)) {}
+LogFollower::LogFollower(std::unique_ptr<SharedLog> log, Duration spin, GroupCounts* counts)
+    : spin_(spin), counts_(counts), log_(std::move(log)) {}
 
 const std::string& LogFollower::log_key() const { return log_->key(); }
 
 absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* device,
                                                                 std::unique_ptr<SharedLog> log,
-                                                                Duration spin) {
-  std::unique_ptr<LogFollower> follower(new LogFollower(std::move(log), spin));
+                                                                Duration spin,
+                                                                GroupCounts* counts) {
+  std::unique_ptr<LogFollower> follower(new LogFollower(std::move(log), spin, counts));
   SY_ASSIGN_OR_RETURN(follower->stream_, device->MakeStream({.work_class = WorkClass::kDecode}));
   for (auto& event : follower->events_) event = follower->stream_->MakeEvent();
   StepLog& steps = follower->log_->log();
@@ -98,7 +99,7 @@ void LogFollower::Run() {
 }
 
 bool LogFollower::Keep() {
-  const TimePoint now = std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now());
+  const TimePoint now = SteadyClock().Now();
   if (now - kept_ < StepLog::kKeepEvery) return true;
   StepLog& steps = log_->log();
   if (steps.Keep(place_, next_)) {
@@ -121,7 +122,9 @@ void LogFollower::Make(const LoggedStep& step) {
   if (group == nullptr) return;  // this worker is not in it, or it has ended
   Reap(kStepsAhead - 1);
   const absl::Status enqueued = Enqueue(step, group);
-  if (!enqueued.ok()) Fail(group, enqueued);
+  if (enqueued.ok()) return;
+  counts_->failed.fetch_add(1, std::memory_order_relaxed);
+  Fail(group, enqueued);
 }
 
 absl::Status LogFollower::Enqueue(const LoggedStep& step,
@@ -130,7 +133,10 @@ absl::Status LogFollower::Enqueue(const LoggedStep& step,
   SY_RETURN_IF_ERROR(group->exchange().Step(
       stream_.get(), {.cover = step.cover, .tokens = 0, .experts = experts.get()}));
   const std::size_t event = next_event_++ % kStepsAhead;
-  begun_.push_back({.group = group, .experts = std::move(experts), .event = event});
+  begun_.push_back({.group = group,
+                    .experts = std::move(experts),
+                    .event = event,
+                    .since = SteadyClock().Now()});
   return stream_->Record(events_[event].get());
 }
 
@@ -148,8 +154,18 @@ void LogFollower::Reap(std::size_t keep) {
     begun_.pop_front();
     absl::Status status = event.status();
     if (status.ok()) status = ended.group->exchange().Fault();
+    Count(ended, status);
     if (!status.ok()) Fail(ended.group, status);
   }
+}
+
+void LogFollower::Count(const Begun& ended, const absl::Status& status) {
+  if (!status.ok()) {
+    counts_->failed.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  counts_->steps.fetch_add(1, std::memory_order_relaxed);
+  counts_->step.Observe(SteadyClock().Now() - ended.since);
 }
 
 void LogFollower::Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why) {

@@ -20,6 +20,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "worker/collective/expert/group_counts.h"
 #include "worker/collective/step_log.h"
 #include "worker/device/device_backend.h"
 
@@ -44,11 +45,11 @@ class LogFollower {
   static constexpr std::size_t kStepsAhead = 16;
 
   // `device` outlives the follower. `spin`: how long the thread looks for the next step before it
-  // sleeps. Errors: those of MakeStream; kResourceExhausted (TOO_MANY_SESSIONS) if the log has no
-  // place for another worker.
+  // sleeps. `counts` outlives the follower. Errors: those of MakeStream; kResourceExhausted
+  // (TOO_MANY_SESSIONS) if the log has no place for another worker.
   static absl::StatusOr<std::unique_ptr<LogFollower>> Start(DeviceBackend* device,
                                                             std::unique_ptr<SharedLog> log,
-                                                            Duration spin);
+                                                            Duration spin, GroupCounts* counts);
   // Waits for the steps that have begun.
   ~LogFollower();
   LogFollower(const LogFollower&) = delete;
@@ -67,15 +68,17 @@ class LogFollower {
     std::shared_ptr<FollowedGroup> group;
     std::shared_ptr<const ExpertTable> experts;
     std::size_t event = 0;
+    TimePoint since{};
   };
 
-  LogFollower(std::unique_ptr<SharedLog> log, Duration spin);
+  LogFollower(std::unique_ptr<SharedLog> log, Duration spin, GroupCounts* counts);
   void Run();
   // Says that this worker lives. False: it was silent for too long, so that steps may be gone; all
   // its groups have failed, and it goes on behind the last step.
   bool Keep();
   void Make(const LoggedStep& step);
   absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group);
+  void Count(const Begun& ended, const absl::Status& status);
   // Takes away the steps that the device has ended, and waits until at most `keep` are left.
   void Reap(std::size_t keep);
   void Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why);
@@ -83,6 +86,7 @@ class LogFollower {
   std::shared_ptr<FollowedGroup> Find(std::uint32_t number) const;
 
   const Duration spin_;
+  GroupCounts* const counts_;
   const std::unique_ptr<SharedLog> log_;
   StepLog::Place place_;
   std::unique_ptr<Stream> stream_;

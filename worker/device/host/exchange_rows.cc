@@ -105,22 +105,24 @@ void ExchangeRows::SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t nu
   }
 }
 
-void ExchangeRows::RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-                              std::span<const std::int32_t> tokens, const ExpertTable& experts,
-                              const OtherWork& others) {
+std::uint64_t ExchangeRows::RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                                       std::span<const std::int32_t> tokens,
+                                       const ExpertTable& experts, const OtherWork& others) {
+  std::uint64_t rows = 0;
   for (std::int32_t source = 0; source < spec().ranks; ++source) {
     for (std::int32_t token = 0; token < tokens[static_cast<std::size_t>(source)]; ++token) {
       if (inputs_.size() + top_k_ > pairs_of_pass_) {
         RunPass(heaps, number, experts, others);
         if (others.waits()) others.run();
       }
-      Gather(heaps, number, source, token);
+      if (Gather(heaps, number, source, token)) ++rows;
     }
   }
   RunPass(heaps, number, experts, others);
+  return rows;
 }
 
-void ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+bool ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number,
                           std::int32_t source, std::int32_t token) {
   const ExchangeHeap& own = heaps[static_cast<std::size_t>(parts_.rank)];
   const RowBytes& bytes = layout_.row_bytes();
@@ -145,7 +147,9 @@ void ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t num
                        .out = out});
   }
   of.end = inputs_.size();
-  if (of.end > of.begin) tokens_.push_back(of);
+  if (of.end == of.begin) return false;
+  tokens_.push_back(of);
+  return true;
 }
 
 void ExchangeRows::RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number,

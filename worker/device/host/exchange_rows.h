@@ -47,10 +47,11 @@ class ExchangeRows {
   std::uint64_t Send(std::span<const ExchangeHeap> heaps, std::uint64_t number,
                      const ExchangeStep& step);
   // Runs this rank's experts over the rows in its heap, and writes the answers to their sources.
-  // `tokens` of each source. What the heap holds is not trusted.
-  void RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-                  std::span<const std::int32_t> tokens, const ExpertTable& experts,
-                  const OtherWork& others);
+  // `tokens` of each source. What the heap holds is not trusted. Returns how many tokens had an
+  // expert here.
+  std::uint64_t RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                           std::span<const std::int32_t> tokens, const ExpertTable& experts,
+                           const OtherWork& others);
   // Adds up the answers in this rank's heap.
   void Combine(std::span<const ExchangeHeap> heaps, std::uint64_t number, const ExchangeStep& step);
 
@@ -70,8 +71,8 @@ class ExchangeRows {
   [[nodiscard]] std::int32_t RankOf(std::int32_t place) const;
   void SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t number, std::int32_t token,
                std::uint64_t ranks, const Bf16* x);
-  // Adds this rank's share of a token's choices to the pass.
-  void Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number, std::int32_t source,
+  // Adds this rank's share of a token's choices to the pass. False: it has none.
+  bool Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number, std::int32_t source,
               std::int32_t token);
   void RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number,
                const ExpertTable& experts, const OtherWork& others);

@@ -121,6 +121,11 @@ absl::Status HostExchange::Join(std::span<const std::string> keys, Duration pati
   return absl::OkStatus();
 }
 
+bool HostExchange::CountInto(ExchangeCounts* counts) {
+  counts_ = counts;
+  return true;
+}
+
 absl::Status HostExchange::CheckStep(const ExchangeStep& step) const {
   const ExchangeSpec& spec = rows_->spec();
   if (step.cover < 0 || step.cover > spec.tokens_max || step.tokens < 0 ||
@@ -280,13 +285,15 @@ void HostExchange::Begin(const ExchangeStep& step) {
 
 void HostExchange::RunExperts(const ExchangeStep& step, const OtherWork& others) {
   if (!rows_->has_experts()) return;
+  if (counts_ != nullptr) counts_->peer_wait.Observe(Now() - since_);
   const ExchangeHeap& own = heaps_[static_cast<std::size_t>(rows_->rank())];
   for (std::size_t source = 0; source < tokens_.size(); ++source) {
     // Once more within bounds: the source could have changed it since CheckProgress.
     const std::int32_t tokens = own.header(number_, static_cast<std::int32_t>(source)).tokens;
     tokens_[source] = std::clamp(tokens, 0, cover_);
   }
-  rows_->RunExperts(heaps_, number_, tokens_, *step.experts, others);
+  const std::uint64_t rows = rows_->RunExperts(heaps_, number_, tokens_, *step.experts, others);
+  if (counts_ != nullptr) counts_->rows.fetch_add(rows, std::memory_order_relaxed);
   for (const ExchangeHeap& heap : heaps_) {
     heap.answered(number_, rows_->rank()).step.store(number_, std::memory_order_release);
   }

@@ -41,6 +41,7 @@ class HostExchange final : public Exchange, private StepParts {
   // Errors: as the seam; kFailedPrecondition (BAD_CONFIG), on all ranks, if one of them was made
   // for another group.
   absl::Status Join(std::span<const std::string> keys, Duration patience) override;
+  bool CountInto(ExchangeCounts* counts) override;
   absl::Status Step(Stream* stream, const ExchangeStep& step) override;
   void Lose(std::int32_t rank) override;
   [[nodiscard]] absl::Status Fault() const override;
@@ -87,6 +88,7 @@ class HostExchange final : public Exchange, private StepParts {
   std::vector<std::unique_ptr<Buffer>> opened_;  // of other ranks
   std::vector<ExchangeHeap> heaps_;              // by rank, as this process maps them
   Duration patience_{};
+  ExchangeCounts* counts_ = nullptr;  // set by CountInto
 
   Stream* stream_ = nullptr;  // of the caller's thread: where all steps go
 
