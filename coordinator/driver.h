@@ -123,6 +123,7 @@ class Driver {
   // The same. The journal's entries after that number; all sessions.
   [[nodiscard]] std::vector<JournalEntry> JournalAfter(std::uint64_t number) const;
   [[nodiscard]] std::vector<SessionView> Sessions() const;
+  [[nodiscard]] LoadView Load(const std::string& deployment, const LoadQuery& query) const;
   // Waits for nothing.
   [[nodiscard]] const DriverCounters& counters() const { return *counters_; }
   // Evaluates `done` on a view now and after each step of the coordinator, until it is true or
