@@ -12,11 +12,13 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 
 #include "client/client.h"
 #include "core/base/status_macros.h"
 #include "harness/child_process.h"
+#include "switchyard/v1/coordinator.pb.h"
 #include "tests/e2e/batch.h"
 #include "tests/services/health_check.h"
 #include "tests/testing/http_client.h"
@@ -97,6 +99,22 @@ class SystemPortTest : public ::testing::Test {
     return value;
   }
 
+  // The rows that the coordinator knows to have been served, over all experts and intervals.
+  static std::uint64_t RowsOfLoad(const std::string& system) {
+    v1::GetLoadResponse load;
+    const HttpReply reply = HttpRequest(system, "/api/v1/load?deployment=local");
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(reply.body, &load).ok()) << reply.body;
+    std::uint64_t rows = 0;
+    for (const v1::LoadSample& sample : load.samples()) {
+      for (std::size_t i = 0; i + 4 <= sample.rows().size(); i += 4) {
+        for (std::size_t byte = 0; byte < 4; ++byte) {
+          rows += std::uint64_t{static_cast<std::uint8_t>(sample.rows()[i + byte])} << (8 * byte);
+        }
+      }
+    }
+    return rows;
+  }
+
   const testing::TempDir folder_;
 };
 
@@ -150,6 +168,28 @@ TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
     SY_ASSERT_OK(RunStep(*session, batch, kLayer));
   }
   EXPECT_EQ(HealthOf(worker.endpoint, "switchyard.worker"), testing::kServing);
+}
+
+// Each pair of a token and an expert is a row, and none is lost on its way to the live page.
+TEST_F(SystemPortTest, TheLoadOfExpertsReachesTheCoordinator) {
+  SY_ASSERT_OK_AND_ASSIGN(const Running coordinator, StartCoordinator());
+  SY_ASSERT_OK_AND_ASSIGN(const Running worker, StartWorker(coordinator.endpoint));
+  Apply(coordinator.endpoint);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, ConnectTo(coordinator.endpoint));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
+  Batch batch(5, 3);
+  EXPECT_EQ(RowsOfLoad(coordinator.system), 0U);
+
+  std::uint64_t steps = 0;
+  const TimePoint end = SteadyClock().Now() + seconds(3);  // of several reports
+  while (SteadyClock().Now() < end) {
+    SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+    ++steps;
+  }
+
+  const std::uint64_t rows = steps * batch.ids.size();
+  EXPECT_TRUE(WaitUntil([&] { return RowsOfLoad(coordinator.system) == rows; }, seconds(10)))
+      << RowsOfLoad(coordinator.system) << " of " << rows;
 }
 
 // A kubelet has to tell this from a coordinator that is dead.
