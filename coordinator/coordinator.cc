@@ -32,6 +32,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
       context_{&options_, &members_, placement, &memory_, rng, &out_, &times_},
       started_at_(now),
       now_(now),
+      load_({}, now),
       deletions_(&options_, &deployments_, &sessions_, &memory_, &out_),
       duties_(&members_, &deployments_, &out_),
       applies_(&context_, &deployments_, &deletions_, &sessions_) {
@@ -50,6 +51,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
 
 std::vector<Effect> Coordinator::Step(const Event& event, TimePoint now, WallTime wall_time) {
   out_.SetWallTime(wall_time);
+  wall_time_ = wall_time;
   // If this process was stopped for that long, no message was read: the silence says nothing
   // about the workers, and to expire their leases would move every expert for nothing.
   if (now - now_ > options_.lease_ttl / 2) members_.RenewAll(now);
@@ -78,6 +80,7 @@ void Coordinator::EvaluateAll() {
   }
   if (deletions_.Advance(now_)) OnMembersChanged();
   ReleaseLeavers();
+  load_.KeepOnly([this](const std::string& name) { return deployments_.count(name) > 0; });
 }
 
 void Coordinator::CountFormerSessions(const std::string& name, DeploymentController* controller) {
@@ -196,6 +199,18 @@ void Coordinator::OnMessage(Member& member, const RetireAck& ack) {
 
 void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
   members_.OnHeartbeat(member, heartbeat, now_);
+  for (const LoadReport& report : heartbeat.load) AddLoad(member, report);
+}
+
+void Coordinator::AddLoad(const Member& member, const LoadReport& report) {
+  const DeploymentController* controller = Find(report.deployment);
+  // Only what is served is shown, and only by those who serve it: a report bounds no memory itself.
+  if (controller == nullptr || controller->serving().plan() == nullptr) return;
+  const Plan& plan = *controller->serving().plan();
+  if (!plan.FindWorker(member.id)) return;
+  LoadShape shape{.layers = {}, .experts = plan.shape.experts};
+  for (const LayerPlacement& layer : plan.layers) shape.layers.push_back(layer.layer);
+  load_.Add(shape, member.id, report, now_, wall_time_);
 }
 
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {

@@ -20,6 +20,7 @@
 #include "coordinator/duties.h"
 #include "coordinator/effects.h"
 #include "coordinator/events.h"
+#include "coordinator/history/load_history.h"
 #include "coordinator/membership.h"
 #include "coordinator/outbox.h"
 #include "coordinator/placement/memory_ledger.h"
@@ -51,6 +52,11 @@ class Coordinator {
   // A snapshot for list, describe and explain. Plans are shared, not copied.
   [[nodiscard]] CoordinatorView View(TimePoint now) const;
   [[nodiscard]] const Journal& journal() const { return out_.journal(); }
+  // The rows that the experts of a deployment have served lately.
+  [[nodiscard]] LoadView Load(const std::string& deployment, const LoadQuery& query,
+                              TimePoint now) const {
+    return load_.View(deployment, query, now);
+  }
   // Ascending by deployment.
   [[nodiscard]] std::vector<SessionView> Sessions() const { return sessions_.View(now_); }
 
@@ -91,6 +97,8 @@ class Coordinator {
   // Tells the controller how many sessions its former model has, if it keeps one.
   void CountFormerSessions(const std::string& name, DeploymentController* controller);
   void OnMembersChanged();
+  // Remembers what a worker says that its experts served.
+  void AddLoad(const Member& member, const LoadReport& report);
   // Sends Goodbye to workers that want to leave and that no deployment needs.
   void ReleaseLeavers();
   // Sends RETIRE for epochs of deployments that this coordinator does not have.
@@ -116,6 +124,8 @@ class Coordinator {
   const TimePoint started_at_;
   // The time of the step in progress, or of the last one.
   TimePoint now_;
+  WallTime wall_time_;  // of the same
+  LoadHistory load_;
   // Maps and not hash maps: equal events must give equal effects, in the same order.
   std::map<std::string, DeploymentController> deployments_;
   Deletions deletions_;

@@ -144,6 +144,11 @@ std::vector<JournalEntry> Driver::JournalAfter(std::uint64_t number) const {
   return coordinator_.journal().After(number);
 }
 
+LoadView Driver::Load(const std::string& deployment, const LoadQuery& query) const {
+  const MutexLock lock(coordinator_mutex_);
+  return coordinator_.Load(deployment, query, clock_->Now());
+}
+
 std::vector<SessionView> Driver::Sessions() const {
   const MutexLock lock(coordinator_mutex_);
   return coordinator_.Sessions();

@@ -80,8 +80,7 @@ class Driver {
   // Reads the store and starts the threads. Errors: kUnavailable and kDataLoss (STORE_WRITE) of
   // the store; kInvalidArgument (BAD_CONFIG) for an unknown placement policy.
   static absl::StatusOr<std::unique_ptr<Driver>> Create(DriverOptions options, Parts parts);
-  // As Shutdown(1 s).
-  ~Driver();
+  ~Driver();  // as Shutdown(1 s)
   Driver(const Driver&) = delete;
   Driver& operator=(const Driver&) = delete;
 
@@ -124,6 +123,7 @@ class Driver {
   [[nodiscard]] CoordinatorView View() const;
   [[nodiscard]] std::vector<JournalEntry> JournalAfter(std::uint64_t number) const;
   [[nodiscard]] std::vector<SessionView> Sessions() const;
+  [[nodiscard]] LoadView Load(const std::string& deployment, const LoadQuery& query) const;
   [[nodiscard]] const DriverCounters& counters() const { return *counters_; }  // waits for nothing
   // Evaluates `done` on a view now and after each step of the coordinator, until it is true or
   // `timeout` has passed. Returns the last view. `done` runs under the coordinator's lock and must

@@ -244,6 +244,7 @@ void Membership::OnHeartbeat(Member& member, const Heartbeat& heartbeat, TimePoi
   member.staging.Update(heartbeat.staging, now);
   member.heartbeat = heartbeat;
   member.heartbeat.staging.clear();
+  member.heartbeat.load.clear();
 }
 
 void Membership::Dial(Member& member) {

@@ -52,7 +52,7 @@ struct Member {
   StreamId stream;  // 0: disconnected
   TimePoint last_message;
   TimePoint disconnected_at;
-  Heartbeat heartbeat;  // the last one, without its `staging`
+  Heartbeat heartbeat;  // the last one, without its `staging` and `load`
   StagingMeters staging;
   TimePoint moved_at;  // when its data thread was last seen to turn
   // Why the worker is stuck; empty: it is not. And when a reason to say so was last seen.

@@ -29,6 +29,7 @@
 #include "core/capability.h"
 #include "core/grant_signature.h"
 #include "core/ids.h"
+#include "core/load_report.h"
 #include "core/plan.h"
 #include "core/weight_manifest.h"
 
@@ -90,6 +91,8 @@ struct Heartbeat {
   Duration batch_age{};        // of the oldest batch that runs; zero: none runs
   // The epoch that is being loaded, and those that wait for their commit.
   std::vector<StagingReport> staging = {};
+  // The rows that its experts have served since the last report; at most once a second.
+  std::vector<LoadReport> load = {};
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 // Everything of the epoch is loaded, verified and allocated: a commit cannot fail for want of

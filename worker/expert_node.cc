@@ -28,7 +28,11 @@ class ExpertNode::Stager final : public PlanStager {
     experts_->ShortenRetire(key.deployment, key.epoch, within);
   }
   void Drop(const EpochKey& key) override { experts_->Drop(key.deployment, key.epoch); }
-  [[nodiscard]] Heartbeat MakeHeartbeat() const override { return experts_->MakeHeartbeat(); }
+  [[nodiscard]] Heartbeat MakeHeartbeat() const override {
+    Heartbeat heartbeat = experts_->MakeHeartbeat();
+    heartbeat.load = experts_->TakeLoad();
+    return heartbeat;
+  }
 
  private:
   ExpertService* experts_;

@@ -33,6 +33,7 @@
 #include "services/coordinator/coordinator_health.h"
 #include "services/coordinator/coordinator_metrics.h"
 #include "services/coordinator/coordinator_server.h"
+#include "services/coordinator/live_page.h"
 #include "services/coordinator/worker_dialer.h"
 #include "services/grpc/grpc_log.h"
 #include "services/options/read_options.h"
@@ -130,9 +131,17 @@ absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const NetworkSettin
   if (!network.system_port) return nullptr;
   SY_ASSIGN_OR_RETURN(
       std::unique_ptr<SystemServer> system,
-      SystemServer::Start({.host = host, .port = *network.system_port}, monitor, [driver, monitor] {
-        return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look()).Take();
-      }));
+      SystemServer::Start(
+          {.host = host, .port = *network.system_port}, monitor,
+          [driver, monitor] {
+            return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look()).Take();
+          },
+          LivePages(
+              {.view = [driver] { return driver->View(); },
+               .events = [driver](std::uint64_t after) { return driver->JournalAfter(after); },
+               .sessions = [driver] { return driver->Sessions(); },
+               .load = [driver](const std::string& name,
+                                const LoadQuery& query) { return driver->Load(name, query); }})));
   SaySystemPort(system->endpoint());
   return system;
 }

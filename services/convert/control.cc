@@ -9,6 +9,7 @@
 #include "core/base/status_macros.h"
 #include "core/protocol_version.h"
 #include "services/convert/decoder.h"
+#include "services/convert/load.h"
 #include "services/convert/plan.h"
 #include "services/convert/progress.h"
 #include "services/convert/protocol_version.h"
@@ -79,6 +80,7 @@ void Encode(const Heartbeat& in, v1::Heartbeat* out) {
   out->set_progress(in.progress);
   if (in.batch_age > Duration::zero()) EncodeTime(in.batch_age, out->mutable_batch_age());
   for (const StagingReport& report : in.staging) Encode(report, out->add_staging());
+  for (const LoadReport& report : in.load) Encode(report, out->add_load());
 }
 void Decode(Decoder& at, const v1::Heartbeat& in, Heartbeat* out) {
   out->progress = in.progress();
@@ -90,6 +92,11 @@ void Decode(Decoder& at, const v1::Heartbeat& in, Heartbeat* out) {
   at.Each(
       "staging", in.staging(), &out->staging,
       [&at](const v1::StagingReport& item, StagingReport* report) { Decode(at, item, report); });
+  if (in.load_size() > static_cast<int>(kLoadReportsMax)) {
+    return at.Refuse("load", absl::StrCat("must have at most ", kLoadReportsMax, " entries"));
+  }
+  at.Each("load", in.load(), &out->load,
+          [&at](const v1::LoadReport& item, LoadReport* report) { Decode(at, item, report); });
 }
 
 void Encode(const PrepareAck& in, v1::PrepareAck* out) {

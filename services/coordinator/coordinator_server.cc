@@ -18,6 +18,7 @@
 #include "services/convert/session.h"
 #include "services/coordinator/admin_queries.h"
 #include "services/coordinator/encoded_plans.h"
+#include "services/coordinator/load_query.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
 #include "services/grpc/version.h"
@@ -275,6 +276,15 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
                                          v1::ListSessionsResponse* response) override {
     return Answer<v1::ListSessionsResponse>(context, response,
                                             switchyard::ListSessions(driver_->Sessions()));
+  }
+  grpc::ServerUnaryReactor* GetLoad(grpc::CallbackServerContext* context,
+                                    const v1::GetLoadRequest* request,
+                                    v1::GetLoadResponse* response) override {
+    return Answer(context, response,
+                  switchyard::GetLoad(driver_->View(), *request,
+                                      [this](const std::string& name, const LoadQuery& query) {
+                                        return driver_->Load(name, query);
+                                      }));
   }
   grpc::ServerUnaryReactor* GetPlan(grpc::CallbackServerContext* context,
                                     const v1::GetPlanRequest* request,

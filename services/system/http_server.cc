@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <sys/socket.h>
 #include <unistd.h>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include <microhttpd.h>
 
@@ -33,32 +35,66 @@ constexpr char kNoPage[] = "no such page; there are: ";
 // One request, from its headers to its end.
 struct Exchange {
   const HttpPage* page = nullptr;
+  HttpAsk ask;
   HttpAnswer answer = {};  // written by the thread that makes it, before the connection is resumed
   bool made = false;
 };
 
+// True if the client says that it has the body already.
+bool Has(MHD_Connection* connection, const std::string& etag) {
+  const char* known =
+      MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_IF_NONE_MATCH);
+  return known != nullptr && absl::StrContains(known, etag);
+}
+
 MHD_Result Send(MHD_Connection* connection, const HttpAnswer& answer) {
+  const std::string etag = answer.etag.empty() ? "" : absl::StrCat("\"", answer.etag, "\"");
+  const bool known = !etag.empty() && Has(connection, etag);
   MHD_Response* response = MHD_create_response_from_buffer(
-      answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
+      known ? 0 : answer.body.size(), const_cast<char*>(answer.body.data()), MHD_RESPMEM_MUST_COPY);
   if (response == nullptr) return MHD_NO;  // closes the connection
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, answer.content_type);
-  MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL, "no-store");
+  // A body that is kept is asked for again all the same.
+  MHD_add_response_header(response, MHD_HTTP_HEADER_CACHE_CONTROL,
+                          etag.empty() ? "no-store" : "no-cache");
+  if (!etag.empty()) MHD_add_response_header(response, MHD_HTTP_HEADER_ETAG, etag.c_str());
+  for (const auto& [name, value] : answer.headers) MHD_add_response_header(response, name, value);
   MHD_add_response_header(response, MHD_HTTP_HEADER_CONNECTION, "close");
   if (answer.code == MHD_HTTP_METHOD_NOT_ALLOWED) {
     MHD_add_response_header(response, MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
   }
-  const MHD_Result queued =
-      MHD_queue_response(connection, static_cast<unsigned>(answer.code), response);
+  const MHD_Result queued = MHD_queue_response(
+      connection, known ? MHD_HTTP_NOT_MODIFIED : static_cast<unsigned>(answer.code), response);
   MHD_destroy_response(response);
   return queued;
 }
+
+MHD_Result AddArgument(void* ask, MHD_ValueKind /*kind*/, const char* name, const char* value) {
+  static_cast<HttpAsk*>(ask)->arguments[name] = value == nullptr ? "" : value;
+  return MHD_YES;
+}
+
+// Copied, because libmicrohttpd's own are not for other threads. Bounded by kHttpRequestBytesMax.
+HttpAsk AskOf(MHD_Connection* connection) {
+  HttpAsk ask;
+  MHD_get_connection_values(connection, MHD_GET_ARGUMENT_KIND, &AddArgument, &ask);
+  return ask;
+}
+
+// Threads for pages, and how many pages they are given at once.
+struct Makers {
+  explicit Makers(std::size_t threads, std::size_t pages)
+      : pool(std::make_unique<ThreadPool>(threads)), pages_max(pages) {}
+  std::unique_ptr<ThreadPool> pool;  // null once the server stops
+  const std::size_t pages_max;
+  std::size_t making = 0;
+};
 
 }  // namespace
 
 class HttpServer::Daemon {
  public:
-  explicit Daemon(std::vector<HttpPage> pages)
-      : pages_(std::move(pages)), pool_(std::make_unique<ThreadPool>(kHttpSlowPagesMax)) {}
+  explicit Daemon(std::vector<HttpPage> pages) : pages_(std::move(pages)) {}
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -90,9 +126,8 @@ class HttpServer::Daemon {
   std::vector<int> open_;
 
   Mutex mutex_;
-  std::size_t making_ SY_GUARDED_BY(mutex_) = 0;
-  // Null once the server stops.
-  std::unique_ptr<ThreadPool> pool_ SY_GUARDED_BY(mutex_);
+  Makers slow_ SY_GUARDED_BY(mutex_){kHttpSlowPagesMax, kHttpSlowPagesMax};
+  Makers queued_ SY_GUARDED_BY(mutex_){1, kHttpQueuedPagesMax};
 };
 
 absl::Status HttpServer::Daemon::Start(std::unique_ptr<Listener> listener, Duration silence_max) {
@@ -127,13 +162,16 @@ absl::Status HttpServer::Daemon::Start(std::unique_ptr<Listener> listener, Durat
 
 HttpServer::Daemon::~Daemon() {
   if (listener_ != nullptr) listener_->Stop();
-  std::unique_ptr<ThreadPool> pool;
+  std::unique_ptr<ThreadPool> slow;
+  std::unique_ptr<ThreadPool> queued;
   {
     const MutexLock lock(mutex_);
-    pool = std::move(pool_);
+    slow = std::move(slow_.pool);
+    queued = std::move(queued_.pool);
   }
   // Before the daemon: a page that is being made resumes its connection.
-  pool.reset();
+  slow.reset();
+  queued.reset();
   if (daemon_ != nullptr) MHD_stop_daemon(daemon_);
 }
 
@@ -172,8 +210,8 @@ MHD_Result HttpServer::Daemon::Begin(MHD_Connection* connection, const std::stri
   }
   for (const HttpPage& page : pages_) {
     if (page.path != path) continue;
-    if (!page.slow) return Send(connection, page.make());
-    auto making = std::make_unique<Exchange>(Exchange{.page = &page});
+    if (page.work == HttpWork::kQuick) return Send(connection, page.make(AskOf(connection)));
+    auto making = std::make_unique<Exchange>(Exchange{.page = &page, .ask = AskOf(connection)});
     if (!MakeAside(connection, making.get())) {
       return Send(connection, {.code = MHD_HTTP_SERVICE_UNAVAILABLE,
                                .body = "this page is being made for others; ask less often\n"});
@@ -186,15 +224,16 @@ MHD_Result HttpServer::Daemon::Begin(MHD_Connection* connection, const std::stri
 
 bool HttpServer::Daemon::MakeAside(MHD_Connection* connection, Exchange* exchange) {
   const MutexLock lock(mutex_);
-  if (pool_ == nullptr || making_ == kHttpSlowPagesMax) return false;
-  ++making_;
+  Makers* const makers = exchange->page->work == HttpWork::kSlow ? &slow_ : &queued_;
+  if (makers->pool == nullptr || makers->making == makers->pages_max) return false;
+  ++makers->making;
   MHD_suspend_connection(connection);  // before the task can resume it
-  pool_->Run([this, connection, exchange] {
-    exchange->answer = exchange->page->make();
+  makers->pool->Run([this, makers, connection, exchange] {
+    exchange->answer = exchange->page->make(exchange->ask);
     exchange->made = true;
     {
       const MutexLock done(mutex_);
-      --making_;
+      --makers->making;
     }
     MHD_resume_connection(connection);
   });
@@ -211,6 +250,11 @@ HttpAnswer HttpServer::Daemon::NotFound() const {
   for (const HttpPage& page : pages_) absl::StrAppend(&answer.body, page.path, " ");
   answer.body.back() = '\n';
   return answer;
+}
+
+std::string HttpAsk::Argument(const std::string& name) const {
+  const auto at = arguments.find(name);
+  return at == arguments.end() ? "" : at->second;
 }
 
 absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOptions& options,

@@ -2,7 +2,7 @@
 // pages, nothing else.
 //
 //   listener thread --connections--> event thread: parses, answers quick pages, writes
-//                                      | slow pages      ^ answers
+//                                      | other pages     ^ answers
 //                                      v                 |
 //                                    threads of their own
 //
@@ -14,9 +14,12 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,19 +33,40 @@ inline constexpr std::size_t kHttpConnectionsMax = 64;
 inline constexpr std::size_t kHttpRequestBytesMax = 8192;
 // Slow pages that are made at once; a request for one more is answered 503.
 inline constexpr std::size_t kHttpSlowPagesMax = 2;
+// Queued pages that are made or wait; a request for one more is answered 503.
+inline constexpr std::size_t kHttpQueuedPagesMax = 16;
+
+struct HttpAsk {
+  // The arguments of the URL, "?after=3", decoded. Of one that is given twice, the last.
+  std::map<std::string, std::string> arguments;
+
+  // The argument; empty: there is none.
+  [[nodiscard]] std::string Argument(const std::string& name) const;
+};
 
 struct HttpAnswer {
   int code = 200;
   std::string body;
   const char* content_type = "text/plain; charset=utf-8";
+  // Identifies the body. A client that names it in If-None-Match gets 304 and no body. Without
+  // quotes; empty: the answer must not be kept at all.
+  std::string etag = {};
+  // Further headers, of literals.
+  std::vector<std::pair<const char*, const char*>> headers = {};
+};
+
+// Who makes a page. What people look at must not keep what machines need: each kind has threads
+// and a bound of its own.
+enum class HttpWork : std::uint8_t {
+  kQuick = 0,   // the event thread, which must not be held up
+  kSlow = 1,    // kHttpSlowPagesMax threads
+  kQueued = 2,  // one thread, one page after the other
 };
 
 struct HttpPage {
   std::string path;  // "/livez"
-  // Called on the event thread, which must not be held up; for a slow page on another, possibly
-  // twice at once.
-  std::function<HttpAnswer()> make;
-  bool slow = false;
+  std::function<HttpAnswer(const HttpAsk&)> make;
+  HttpWork work = HttpWork::kQuick;
 };
 
 struct HttpServerOptions {
@@ -59,7 +83,7 @@ class HttpServer {
   // or memory for it.
   static absl::StatusOr<std::unique_ptr<HttpServer>> Start(const HttpServerOptions& options,
                                                            std::vector<HttpPage> pages);
-  // Closes all connections, and waits for slow pages that are being made.
+  // Closes all connections, and waits for pages that are being made.
   ~HttpServer();
   HttpServer(const HttpServer&) = delete;
   HttpServer& operator=(const HttpServer&) = delete;

@@ -19,16 +19,20 @@ HttpAnswer Answer(const std::string& missing) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<SystemServer>> SystemServer::Start(
-    const HttpServerOptions& options, HealthMonitor* health, std::function<std::string()> metrics) {
+    const HttpServerOptions& options, HealthMonitor* health, std::function<std::string()> metrics,
+    std::vector<HttpPage> more) {
   std::vector<HttpPage> pages{
-      {.path = "/livez", .make = [health] { return Answer(health->Look().not_live); }},
-      {.path = "/readyz", .make = [health] { return Answer(health->Look().not_ready); }},
+      {.path = "/livez",
+       .make = [health](const HttpAsk&) { return Answer(health->Look().not_live); }},
+      {.path = "/readyz",
+       .make = [health](const HttpAsk&) { return Answer(health->Look().not_ready); }},
       {.path = "/metrics",
        .make =
-           [metrics = std::move(metrics)] {
+           [metrics = std::move(metrics)](const HttpAsk&) {
              return HttpAnswer{.body = metrics(), .content_type = kMetricsContentType};
            },
-       .slow = true}};
+       .work = HttpWork::kSlow}};
+  for (HttpPage& page : more) pages.push_back(std::move(page));
   SY_ASSIGN_OR_RETURN(std::unique_ptr<HttpServer> http,
                       HttpServer::Start(options, std::move(pages)));
   return std::unique_ptr<SystemServer>(new SystemServer(std::move(http)));

@@ -100,6 +100,9 @@ class Cluster {
   CoordinatorView View() { return coordinator_->View(now); }
   std::vector<JournalEntry> Journal() const { return coordinator_->journal().After(0); }
   std::vector<SessionView> Sessions() const { return coordinator_->Sessions(); }
+  LoadView Load(const std::string& deployment) const {
+    return coordinator_->Load(deployment, {}, now);
+  }
   WorkerView Worker(const std::string& id);
   WorkerState StateOf(const std::string& worker) { return Worker(worker).state; }
 

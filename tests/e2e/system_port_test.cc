@@ -9,8 +9,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
+#include "google/protobuf/util/json_util.h"
 #include "gtest/gtest.h"
 
+#include "client/client.h"
+#include "switchyard/v1/coordinator.pb.h"
+#include "tests/e2e/batch.h"
 #include "tests/e2e/system_ports.h"
 #include "tests/services/health_check.h"
 #include "tests/testing/status_matchers.h"
@@ -81,6 +85,28 @@ TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
     SY_ASSERT_OK(RunStep(*session, batch, kLayer));
   }
   EXPECT_EQ(HealthOf(worker.endpoint, "switchyard.worker"), testing::kServing);
+}
+
+// Each pair of a token and an expert is a row, and none is lost on its way to the live page.
+TEST_F(SystemPortTest, TheLoadOfExpertsReachesTheCoordinator) {
+  SY_ASSERT_OK_AND_ASSIGN(const Running coordinator, StartCoordinator());
+  SY_ASSERT_OK_AND_ASSIGN(const Running worker, StartWorker(coordinator.endpoint));
+  Apply(coordinator.endpoint);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, ConnectTo(coordinator.endpoint));
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, kLong));
+  Batch batch(5, 3);
+  EXPECT_EQ(RowsOfLoad(coordinator.system), 0U);
+
+  std::uint64_t steps = 0;
+  const TimePoint end = SteadyClock().Now() + seconds(3);  // of several reports
+  while (SteadyClock().Now() < end) {
+    SY_ASSERT_OK(RunStep(*session, batch, kLayer));
+    ++steps;
+  }
+
+  const std::uint64_t rows = steps * batch.ids.size();
+  EXPECT_TRUE(WaitUntil([&] { return RowsOfLoad(coordinator.system) == rows; }, seconds(10)))
+      << RowsOfLoad(coordinator.system) << " of " << rows;
 }
 
 // A kubelet has to tell this from a coordinator that is dead.

@@ -97,7 +97,7 @@ class DirectExperts final : public OwnExperts {
   };
   // A session that has bound an epoch. Its counts are those of the deployment's layers.
   struct Session {
-    explicit Session(const EpochRuntime& runtime) : counts(runtime) {}
+    explicit Session(const EpochRuntime& runtime) : counts(runtime, LoadLane::kDirect) {}
     std::vector<std::shared_ptr<const EpochRuntime>> bound;
     Epoch overdue;  // the newest that ReleaseOverdue took
     Duration step_deadline{};

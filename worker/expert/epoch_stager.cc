@@ -116,6 +116,7 @@ absl::Status PlaceExperts(const Prepare& prepare, const PackedByKey& packed,
                              .key = key,
                              .weights = held == packed.end() ? nullptr : held->second});
     }
+    layer.load = std::make_shared<LayerLoad>(layer.slots.size());
     runtime->layers.push_back(std::move(layer));
   }
   return absl::OkStatus();

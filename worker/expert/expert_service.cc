@@ -14,6 +14,7 @@
 #include "core/base/status_macros.h"
 #include "worker/expert/command_queue.h"
 #include "worker/expert/device_fault.h"
+#include "worker/expert/load_meter.h"
 #include "worker/expert/staging_thread.h"
 #include "worker/transport/ring_geometry.h"
 
@@ -67,6 +68,7 @@ class ExpertService::Impl {
   DirectExperts& direct() { return *direct_; }
   [[nodiscard]] const ExpertTimes& times() const { return *options_.engine.times; }
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
+  [[nodiscard]] std::vector<LoadReport> TakeLoad() { return load_.Take(clock_->Now()); }
 
  private:
   void MakeDeviceRings(const AttachRequest& request, LinkOptions options, AttachAhead* ahead) const;
@@ -94,6 +96,7 @@ class ExpertService::Impl {
   const std::shared_ptr<DeviceFaultReport> fault_;  // the parts below hold it too
   StagingThread staging_;
   const std::unique_ptr<DirectExperts> direct_;
+  LoadMeter load_;
   CommandQueue commands_;
   // Relaxed: the coordinator compares readings, and no data is published through them.
   std::atomic<std::uint64_t> turns_{0};
@@ -145,6 +148,7 @@ void ExpertService::Impl::Activate(const std::string& deployment, Epoch epoch) {
   if (staged->runtime == nullptr) return;  // Dropped meanwhile.
   // At once: a direct session may hear of the epoch, and bind it, before the data thread has come
   // to the command. Attachments bind by commands, which follow it.
+  load_.Activate(*staged->runtime);  // before a step can be counted
   direct_->Activate(staged->runtime);
   commands_.Post([this, staged] { engine_.Activate(std::move(*staged)); });
 }
@@ -179,6 +183,7 @@ void ExpertService::Impl::ShortenRetire(const std::string& deployment, Epoch epo
 void ExpertService::Impl::Drop(const std::string& deployment, Epoch epoch) {
   // First of all, so that a staging that ends now is not reported after the drop.
   staging_.Drop(deployment, epoch);
+  load_.Drop(deployment, epoch);
   commands_.Post([this, deployment, epoch] {
     std::erase_if(retiring_, [&](const auto& retiring) {
       return retiring->epoch == epoch && retiring->deployment == deployment;
@@ -407,6 +412,8 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
 }
 
 Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); }
+
+std::vector<LoadReport> ExpertService::TakeLoad() { return impl_->TakeLoad(); }
 
 std::vector<ResidentEpoch> ExpertService::Resident() const { return impl_->staging().Resident(); }
 

@@ -22,6 +22,7 @@
 
 #include "core/base/clock.h"
 #include "core/control_messages.h"
+#include "core/load_report.h"
 #include "core/session_messages.h"
 #include "worker/expert/direct_experts.h"
 #include "worker/expert/epoch_stager.h"
@@ -75,6 +76,8 @@ class ExpertService {
   // How the data thread, its batches and the staging move. Of direct sessions nothing: their
   // callers wait themselves. Does not wait for the data thread or for a weight.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
+  // The rows that the experts served since the last call (LoadMeter::Take); likewise.
+  [[nodiscard]] std::vector<LoadReport> TakeLoad();
   // Staged and committed epochs, oldest first, and the bytes of their weights. Like MakeHeartbeat,
   // these do not wait for the data thread or for a weight.
   [[nodiscard]] std::vector<ResidentEpoch> Resident() const;

@@ -21,6 +21,7 @@
 #include "core/moe_shape.h"
 #include "core/plan.h"
 #include "worker/device/device_backend.h"
+#include "worker/expert/layer_load.h"
 
 namespace switchyard {
 
@@ -56,6 +57,8 @@ struct LayerRuntime {
   std::vector<ExpertSlot> slots;  // index = SlotId; empty when the plan gives this worker none
   std::shared_ptr<const ExpertTable> table{};  // of `slots`
   std::vector<WireDtype> wire_dtypes;
+  // Counts the rows of `slots`; the one part of a runtime that changes. Null: nobody counts.
+  std::shared_ptr<LayerLoad> load{};
 
   // Replicas of the layer's experts on this worker; 0 when the plan gives it none.
   [[nodiscard]] std::int32_t local_slots() const { return static_cast<std::int32_t>(slots.size()); }

@@ -4,7 +4,8 @@
 
 namespace switchyard {
 
-ServedCounts::ServedCounts(const EpochRuntime& runtime) : shape_(runtime.shape()) {
+ServedCounts::ServedCounts(const EpochRuntime& runtime, LoadLane lane)
+    : lane_(lane), shape_(runtime.shape()) {
   for (const LayerRuntime& layer : runtime.layers) layers_.push_back(layer.layer);
   hits_.assign(layers_.size() * static_cast<std::size_t>(shape_.experts), 0);
 }
@@ -20,19 +21,21 @@ void ServedCounts::Add(const LayerRuntime& layer, const RequestView& request,
   // another slot.
   std::uint64_t* hits = hits_.data() + static_cast<std::size_t>(layer.index) *
                                            static_cast<std::size_t>(shape_.experts);
-  const auto expert_in = [&layer](std::int32_t slot) {
-    return static_cast<std::size_t>(layer.slots[static_cast<std::size_t>(slot)].expert.value);
+  const auto count = [&](std::int32_t slot, std::uint32_t more) {
+    const auto at = static_cast<std::size_t>(slot);
+    hits[static_cast<std::size_t>(layer.slots[at].expert.value)] += more;
+    if (layer.load != nullptr) layer.load->Add(lane_, at, more);
   };
   if (request.mode() == DispatchMode::kLowLatency) {
     for (std::int32_t slot = 0; slot < request.local_slots(); ++slot) {
-      hits[expert_in(slot)] += request.slot_counts()[static_cast<std::size_t>(slot)];
+      count(slot, request.slot_counts()[static_cast<std::size_t>(slot)]);
     }
     return;
   }
   for (std::uint32_t row = 0; row < request.rows(); ++row) {
     for (std::int32_t k = 0; k < request.top_k(); ++k) {
       const std::int32_t slot = request.slot(row, k);
-      if (slot >= 0) ++hits[expert_in(slot)];
+      if (slot >= 0) count(slot, 1);
     }
   }
 }

@@ -8,6 +8,7 @@
 #include "core/moe_shape.h"
 #include "core/session_messages.h"
 #include "worker/device/stream.h"
+#include "worker/expert/layer_load.h"
 #include "worker/expert/layer_runtime.h"
 #include "worker/routing/request_codec.h"
 
@@ -17,7 +18,8 @@ namespace switchyard {
 class ServedCounts {
  public:
   // Remembers the layers of the deployment and allocates here, so that Add allocates nothing.
-  explicit ServedCounts(const EpochRuntime& runtime);
+  // `lane`: who calls Add, in the layers' own counters (worker/expert/layer_load.h).
+  explicit ServedCounts(const EpochRuntime& runtime, LoadLane lane = LoadLane::kAttached);
   // A batch of `request` whose rows came and went in `request_row_bytes` and `reply_row_bytes`.
   // O(rows * top_k) in mode normal, O(local slots) in low_latency.
   void Add(const LayerRuntime& layer, const RequestView& request, std::int64_t request_row_bytes,
@@ -36,6 +38,7 @@ class ServedCounts {
   [[nodiscard]] bool Fits(const EpochRuntime& runtime) const;
 
  private:
+  LoadLane lane_;
   MoeShape shape_;
   std::vector<LayerId> layers_;
   std::vector<std::uint64_t> hits_;  // [layers, experts]

@@ -109,6 +109,16 @@ class RandomMessages {
     return report;
   }
 
+  LoadReport Load() {
+    LoadReport report{Text(), Epoch{rng_.Next()}, {}};
+    for (std::int32_t layer = 0; layer < 3; ++layer) {
+      for (std::uint64_t i = rng_.Below(4); i > 0; --i) {
+        report.experts.push_back({LayerId{layer * 7}, ExpertId{static_cast<std::int32_t>(i)},
+                                  static_cast<std::uint32_t>(rng_.Next())});
+      }
+    }
+    return report;
+  }
   WorkerMessage FromWorker() {
     switch (rng_.Below(8)) {
       case 0:
@@ -125,7 +135,8 @@ class RandomMessages {
             }),
             rng_.NextId<LifeSecret>()};
       case 1:
-        return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); })};
+        return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); }),
+                         List([this] { return Load(); })};
       case 2:
         return PrepareAck{Text(), Epoch{rng_.Next()}, rng_.Next(), Digest()};
       case 3:

@@ -36,19 +36,37 @@ class HttpServerTest : public ::testing::Test {
         server_,
         HttpServer::Start(
             {.silence_max = kSilence},
-            {{.path = "/quick", .make = [] { return HttpAnswer{.body = "quick\n"}; }},
-             {.path = "/ill", .make = [] { return HttpAnswer{.code = 503, .body = "ill\n"}; }},
+            {{.path = "/quick",
+              .make = [](const HttpAsk&) { return HttpAnswer{.body = "quick\n"}; }},
+             {.path = "/ill",
+              .make = [](const HttpAsk&) { return HttpAnswer{.code = 503, .body = "ill\n"}; }},
              {.path = "/slow",
               .make =
-                  [this] {
+                  [this](const HttpAsk&) {
                     entered_.fetch_add(1);
                     open_.wait();
                     return HttpAnswer{.body = "slow\n"};
                   },
-              .slow = true},
+              .work = HttpWork::kSlow},
              {.path = "/aside",
-              .make = [] { return HttpAnswer{.body = "aside\n"}; },
-              .slow = true}}));
+              .make = [](const HttpAsk&) { return HttpAnswer{.body = "aside\n"}; },
+              .work = HttpWork::kSlow},
+             {.path = "/kept",
+              .make =
+                  [](const HttpAsk& ask) {
+                    return HttpAnswer{.body = absl::StrCat("kept ", ask.Argument("of"), "\n"),
+                                      .etag = absl::StrCat("e", ask.Argument("of")),
+                                      .headers = {{"X-Content-Type-Options", "nosniff"}}};
+                  },
+              .work = HttpWork::kQueued},
+             {.path = "/line",
+              .make =
+                  [this](const HttpAsk&) {
+                    entered_.fetch_add(1);
+                    open_.wait();
+                    return HttpAnswer{.body = "line\n"};
+                  },
+              .work = HttpWork::kQueued}}));
   }
   // A probe of its own connection, in the time that a probe has.
   void ExpectServes() {
@@ -100,7 +118,7 @@ TEST_F(HttpServerTest, HeadIsAnsweredWithoutABody) {
 TEST_F(HttpServerTest, OtherPagesAndMethodsAreRefused) {
   const HttpReply none = HttpRequest(server_->endpoint(), "/");
   EXPECT_EQ(none.code, 404);
-  EXPECT_EQ(none.body, "no such page; there are: /quick /ill /slow /aside\n");
+  EXPECT_EQ(none.body, "no such page; there are: /quick /ill /slow /aside /kept /line\n");
 
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "BREW"}) {
     const HttpReply reply = HttpRequest(server_->endpoint(), "/quick", method);
@@ -198,6 +216,64 @@ TEST_F(HttpServerTest, SlowPagesAreBoundedAndDelayNoQuickOne) {
   gate_.set_value();
   EXPECT_EQ(testing::ParseHttpReply(waiting[0]->ReadAll(seconds(20))).body, "slow\n");
   EXPECT_EQ(HttpRequest(server_->endpoint(), "/aside").code, 200);
+}
+
+TEST_F(HttpServerTest, ArgumentsAreDecodedAndHeadersSent) {
+  const HttpReply reply = HttpRequest(server_->endpoint(), "/kept?of=a%20b&of=c%2Fd&x");
+
+  EXPECT_EQ(reply.code, 200);
+  EXPECT_EQ(reply.body, "kept c/d\n");
+  EXPECT_THAT(reply.head, HasSubstr("X-Content-Type-Options: nosniff\r\n"));
+  EXPECT_THAT(reply.head, HasSubstr("ETag: \"ec/d\"\r\n"));
+  EXPECT_THAT(reply.head, HasSubstr("Cache-Control: no-cache\r\n"));
+  EXPECT_EQ(HttpRequest(server_->endpoint(), "/kept").body, "kept \n");
+}
+
+TEST_F(HttpServerTest, ABodyThatTheClientHasIsNotSentAgain) {
+  const auto ask = [&](const std::string& etags) {
+    const HttpConnection connection(server_->endpoint());
+    EXPECT_TRUE(connection.Send(
+        absl::StrCat("GET /kept?of=1 HTTP/1.1\r\nHost: x\r\nIf-None-Match: ", etags, "\r\n\r\n")));
+    return testing::ParseHttpReply(connection.ReadAll(seconds(20)));
+  };
+
+  const HttpReply same = ask("\"e0\", \"e1\"");
+  const HttpReply other = ask("\"e0\"");
+
+  EXPECT_EQ(same.code, 304);
+  EXPECT_EQ(same.body, "");
+  EXPECT_THAT(same.head, HasSubstr("ETag: \"e1\"\r\n"));
+  EXPECT_EQ(other.code, 200);
+  EXPECT_EQ(other.body, "kept 1\n");
+}
+
+// One is made, the others wait, and neither keeps a slow page or a quick one.
+TEST_F(HttpServerTest, QueuedPagesAreBoundedAndDelayNoOther) {
+  constexpr std::size_t kTooMany = 4;
+  std::list<HttpConnection> waiting;
+  for (std::size_t i = 0; i < kHttpQueuedPagesMax + kTooMany; ++i) {
+    waiting.emplace_back(server_->endpoint());
+    ASSERT_TRUE(waiting.back().Send("GET /line HTTP/1.1\r\nHost: x\r\n\r\n"));
+  }
+
+  std::size_t refused = 0;
+  const TimePoint end = SteadyClock().Now() + seconds(20);
+  while (refused < kTooMany && SteadyClock().Now() < end) {
+    refused += waiting.remove_if([](const HttpConnection& each) {
+      return testing::ParseHttpReply(each.ReadAll(std::chrono::milliseconds(10))).code == 503;
+    });
+  }
+  EXPECT_EQ(refused, kTooMany);
+  while (entered_ == 0 && SteadyClock().Now() < end) std::this_thread::yield();
+  EXPECT_EQ(entered_, 1);
+  ExpectServes();
+  EXPECT_EQ(HttpRequest(server_->endpoint(), "/aside").code, 200);
+
+  gate_.set_value();
+  for (const HttpConnection& each : waiting) {
+    EXPECT_EQ(testing::ParseHttpReply(each.ReadAll(seconds(20))).body, "line\n");
+  }
+  EXPECT_EQ(HttpRequest(server_->endpoint(), "/kept?of=1").code, 200);
 }
 
 TEST_F(HttpServerTest, ItsEndClosesConnectionsAndWaitsForPages) {

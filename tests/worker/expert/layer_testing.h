@@ -51,6 +51,7 @@ inline LayerRuntime MakeRuntime(const TestLayer& layer, WorkerOrdinal worker) {
   std::vector<TableEntry> entries;
   for (const ExpertSlot& slot : runtime.slots) entries.push_back({slot.expert, slot.weights});
   runtime.table = std::make_shared<HostTable>(std::move(entries));
+  runtime.load = std::make_shared<LayerLoad>(runtime.slots.size());
   return runtime;
 }
 

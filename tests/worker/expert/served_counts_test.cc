@@ -55,6 +55,10 @@ TEST(ServedCountsTest, CountsEachPairForItsExpertWithoutAllocating) {
     const auto here =
         std::count(step.plan.worker_of_pair.begin(), step.plan.worker_of_pair.end(), 0);
     EXPECT_EQ(hits, 2 * static_cast<std::uint64_t>(here));
+    std::uint64_t load = 0;
+    ASSERT_NE(runtime.load, nullptr);
+    for (std::size_t i = 0; i < runtime.load->slots(); ++i) load += runtime.load->Rows(i);
+    EXPECT_EQ(load, hits);
   }
 }
 
