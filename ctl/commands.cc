@@ -18,8 +18,8 @@
 #include "ctl/inspection_text.h"
 #include "ctl/json.h"
 #include "ctl/lifecycle.h"
+#include "ctl/output/tables.h"
 #include "ctl/run.h"
-#include "ctl/tables.h"
 #include "ctl/top.h"
 #include "services/grpc/version.h"
 

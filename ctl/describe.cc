@@ -12,7 +12,7 @@
 #include "core/resolve/dtype_option.h"
 #include "ctl/diff.h"
 #include "ctl/json.h"
-#include "ctl/progress.h"
+#include "ctl/output/progress.h"
 #include "report/plan_summary.h"
 #include "report/text_table.h"
 #include "services/convert/enum_words.h"

@@ -11,7 +11,7 @@
 
 namespace switchyard::ctl {
 
-// `width` as in ctl/tables.h.
+// `width` as in ctl/output/tables.h.
 // `serving`: the revision that serves, where that is not the one applied last; else null.
 std::string DescribeDeploymentText(const v1::Deployment& deployment, const v1::Revision* serving,
                                    std::size_t width);

@@ -9,7 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
-#include "ctl/tables.h"
+#include "ctl/output/tables.h"
 #include "ctl/waiting.h"
 #include "report/plan_summary.h"
 #include "services/config/config_file.h"

@@ -13,7 +13,7 @@
 #include "ctl/json.h"
 #include "ctl/metrics.h"
 #include "ctl/output/json_path.h"
-#include "ctl/tables.h"
+#include "ctl/output/tables.h"
 #include "ctl/waiting.h"
 
 namespace switchyard::ctl {

@@ -10,7 +10,7 @@
 
 namespace switchyard::ctl {
 
-// The model, its layers, its tensors, and how rows would travel. `width` as in ctl/tables.h.
+// The model, its layers, its tensors, and how rows would travel. `width` as in ctl/output/tables.h.
 std::string InspectionText(const Inspection& inspection, std::size_t width);
 
 // {"checkpoint", "model_type", "quantization", "shape", "layers": [{"layers", "role", ...}],

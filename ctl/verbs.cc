@@ -358,8 +358,41 @@ std::string CheckTarget(const std::string& text) {
   return good ? "" : absl::StrCat("\"", text, "\" is not \"host:port\"");
 }
 
+namespace {
+
+// Words of kubectl that have another name here, or none.
+struct ForeignWord {
+  const char* word;
+  const char* here;
+};
+constexpr ForeignWord kForeignWords[] = {
+    {"all", "name one kind"},
+    {"create", "'syctl apply -f FILE' creates and changes"},
+    {"deploy", "the kind is \"deployment\""},
+    {"edit", "change the file and run 'syctl apply -f FILE'"},
+    {"exec", "workers run no commands; 'syctl describe worker NAME' shows one"},
+    {"logs", "each program writes its own log; 'syctl get events' says what happened"},
+    {"node", "the kind is \"worker\""},
+    {"nodes", "the kind is \"worker\""},
+    {"patch", "change the file and run 'syctl apply -f FILE'"},
+    {"pod", "the kind is \"worker\""},
+    {"pods", "the kind is \"worker\""},
+    {"replace", "change the file and run 'syctl apply -f FILE'"},
+    {"rollout",
+     "'syctl rollback deployment NAME' goes back, 'syctl wait deployment NAME --for serving' "
+     "waits"},
+    {"scale", "start or drain workers; min_workers is a key of the deployment's file"},
+    {"set", "change the file and run 'syctl apply -f FILE'"},
+    {"taint", "'syctl cordon worker NAME' keeps plans away from a worker"},
+};
+
+}  // namespace
+
 // With a near match the list of all words would only distract.
 std::string DidYouMean(const std::string& word, const std::vector<std::string>& known) {
+  for (const ForeignWord& foreign : kForeignWords) {
+    if (word == foreign.word) return absl::StrCat("; ", foreign.here);
+  }
   const std::string near = NearestWord(word, known);
   return near.empty() ? absl::StrCat("; one of ", absl::StrJoin(known, ", "))
                       : absl::StrCat("; did you mean \"", near, "\"?");

@@ -1,5 +1,6 @@
 #include "core/cli/command_line.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <sstream>
 
@@ -33,6 +34,14 @@ std::vector<std::string> OptionNames(const CLI::App* app) {
 template <typename Kind>
 bool Is(const CLI::ParseError& error) {
   return dynamic_cast<const Kind*>(&error) != nullptr;
+}
+
+// True for an option of the chosen subcommand that takes no value.
+bool IsFlag(const CLI::App& app, const std::string& name) {
+  const CLI::App* chosen = &app;
+  while (!chosen->get_subcommands().empty()) chosen = chosen->get_subcommands().front();
+  const CLI::Option* option = chosen->get_option_no_throw(name);
+  return option != nullptr && option->get_items_expected_max() == 0;
 }
 
 // Says what is wrong with an argument that nothing takes.
@@ -109,6 +118,8 @@ std::string MistakeText(const CLI::App& app, const CLI::ParseError& error) {
     absl::string_view given = what;
     if (absl::ConsumePrefix(&given, "Could not convert: ")) {
       const std::size_t equals = given.find(" = ");
+      const std::string name(given.substr(0, std::min(equals, given.size())));
+      if (IsFlag(app, name)) return absl::StrCat(name, " takes no value");
       if (equals != absl::string_view::npos) {
         return absl::StrCat(given.substr(0, equals), ": \"", given.substr(equals + 3),
                             "\" is not a number of its range");

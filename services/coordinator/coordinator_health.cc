@@ -18,9 +18,7 @@ Health CoordinatorHealth::Look() {
         std::chrono::duration_cast<std::chrono::seconds>(still).count());
     health.not_ready = health.not_live;
   } else if (!accepting_) {
-    health.not_ready =
-        "the port is closed: the deployments of the command line are being applied, which reads "
-        "their checkpoints, or the process ends; wait, its log says more";
+    health.not_ready = "the port is closed: the process starts, or ends; wait, its log says more";
   }
   return health;
 }

@@ -33,7 +33,24 @@ using testing::RunStep;
 constexpr Duration kLong = seconds(60);
 constexpr std::int32_t kLayer = 0;
 
-class SystemPortTest : public testing::SystemPorts {};
+class SystemPortTest : public testing::SystemPorts {
+ protected:
+  // The rows that the coordinator knows to have been served, over all experts and intervals.
+  static std::uint64_t RowsOfLoad(const std::string& system) {
+    v1::GetLoadResponse load;
+    const HttpReply reply = HttpRequest(system, "/api/v1/load?deployment=local");
+    EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(reply.body, &load).ok()) << reply.body;
+    std::uint64_t rows = 0;
+    for (const v1::LoadSample& sample : load.samples()) {
+      for (std::size_t i = 0; i + 4 <= sample.rows().size(); i += 4) {
+        for (std::size_t byte = 0; byte < 4; ++byte) {
+          rows += std::uint64_t{static_cast<std::uint8_t>(sample.rows()[i + byte])} << (8 * byte);
+        }
+      }
+    }
+    return rows;
+  }
+};
 
 TEST_F(SystemPortTest, ShowsAWorkerFromItsStartToTheCoordinatorsDeath) {
   SY_ASSERT_OK_AND_ASSIGN(Running coordinator, StartCoordinator());
@@ -109,28 +126,31 @@ TEST_F(SystemPortTest, TheLoadOfExpertsReachesTheCoordinator) {
       << RowsOfLoad(coordinator.system) << " of " << rows;
 }
 
-// A kubelet has to tell this from a coordinator that is dead.
-TEST_F(SystemPortTest, ACoordinatorIsLiveWhileItReadsTheCheckpointsOfItsFirstStart) {
+// A kubelet has to tell this from a coordinator that is dead, and workers have to join meanwhile.
+TEST_F(SystemPortTest, ACoordinatorIsReadyWhileItReadsTheCheckpointsOfItsFirstStart) {
   const std::string file = folder_.Write(
       "big.yaml",
       "name: big\n"
-      "checkpoint: 'synthetic:hidden=1024,intermediate=1024,experts=64,top_k=4,layers=8'\n");
+      "checkpoint: 'synthetic:hidden=1024,intermediate=1024,experts=64,top_k=4,layers=64'\n");
   SY_ASSERT_OK_AND_ASSIGN(
       ChildProcess process,
-      ChildProcess::Spawn({absl::StrCat(SWITCHYARD_BIN_DIR, "/switchyard-coordinator"), "--store",
-                           "memory", "--system-port", "0", "--deployment", file},
-                          folder_.Join("log")));
+      ChildProcess::Spawn(
+          {absl::StrCat(SWITCHYARD_BIN_DIR, "/switchyard-coordinator"), "--store", "memory",
+           "--listen", "127.0.0.1:0", "--system-port", "0", "--deployment", file},
+          folder_.Join("log")));
   SY_ASSERT_OK_AND_ASSIGN(const std::string system, process.WaitForLine("system ", kLong));
 
-  const HttpReply reading = HttpRequest(system, "/readyz");
-  EXPECT_EQ(reading.code, 503);
-  EXPECT_THAT(reading.body, HasSubstr("the deployments of the command line are being applied"));
   EXPECT_EQ(HttpRequest(system, "/livez").code, 200);
-  EXPECT_TRUE(WaitUntil([&] { return Value(system, "moe_deployments{state=\"reading\"}") == 1; },
-                        seconds(2)));
 
   SY_ASSERT_OK(process.WaitForLine("ready ", kLong));
-  EXPECT_TRUE(WaitUntil([&] { return HttpRequest(system, "/readyz").code == 200; }));
+
+  EXPECT_EQ(Value(system, "moe_deployments{state=\"reading\"}"), 1);
+  EXPECT_EQ(HttpRequest(system, "/readyz").code, 200);
+  // At any moment, and not when it has read.
+  process.Signal(SIGTERM);
+  const absl::StatusOr<int> status = process.Wait(seconds(5));
+  SY_ASSERT_OK(status.status());
+  EXPECT_EQ(*status, 0);
 }
 
 TEST_F(SystemPortTest, IdleAndBrokenClientsDisturbNoStep) {

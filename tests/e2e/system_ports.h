@@ -36,7 +36,7 @@ class SystemPorts : public ::testing::Test {
   absl::StatusOr<Running> Start(const std::string& program, std::vector<std::string> flags,
                                 const std::string& id = "") {
     flags.insert(flags.begin(), absl::StrCat(SWITCHYARD_BIN_DIR, "/", program));
-    flags.insert(flags.end(), {"--system-port", "0"});
+    flags.insert(flags.end(), {"--system-port", "0", "--listen", "127.0.0.1:0"});
     Running running;
     SY_ASSIGN_OR_RETURN(ChildProcess process,
                         ChildProcess::Spawn(flags, folder_.Join(program + id + ".log")));

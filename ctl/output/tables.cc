@@ -1,4 +1,4 @@
-#include "ctl/tables.h"
+#include "ctl/output/tables.h"
 
 #include <set>
 
