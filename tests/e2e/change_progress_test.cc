@@ -58,7 +58,7 @@ class ChangeProgressTest : public Processes {
                                  deployment_->coordinator()});
     return testing::RunProgram(words, kChangeMax);
   }
-  // Returns when the checkpoint is read.
+  // Returns at once; the checkpoint is read afterwards.
   testing::ProgramResult Apply(const std::string& name, const std::string& model,
                                const std::string& checkpoint) {
     const std::string file = folder_.Join(absl::StrCat(name, ".yaml"));
@@ -153,6 +153,10 @@ TEST_F(ChangeProgressTest, ShowsWhatIsLoadedHowFarAndWhoWaits) {
   const std::string serving = Row("local").at("spec").at("model");
   const testing::ProgramResult applied = Apply("local", "large", kLarge);
   ASSERT_EQ(applied.code, 0) << applied.err;
+  ASSERT_TRUE(Await([this] {
+    const nlohmann::json row = Row("local");
+    return !row.empty() && !row.contains("reading");
+  }));
 
   std::map<std::string, Counts> loaded;
   std::map<std::string, std::int64_t> totals;
