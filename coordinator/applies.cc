@@ -172,9 +172,11 @@ void Applies::On(const ModelChecked& event, TimePoint now) {
   if (apply.dry_run) return;
   apply.refusal = CheckServable(record);
   // Not before: a request that is wrong ends no other one.
-  Supersede(apply.spec.name, event.id);
+  const bool superseded = Supersede(apply.spec.name, event.id);
   failed_.Remove(apply.spec.name);
   apply.checked = true;
+  // In the place of the older request, with which a restart would go on.
+  if (superseded) StoreRequest(&apply);
 }
 
 void Applies::On(const ModelProgress& event, TimePoint now) {
@@ -222,9 +224,13 @@ void Applies::OnTick(TimePoint now) {
   for (auto& [id, apply] : applies_) {
     const bool sent = apply.durable || apply.request_write != WriteId{};
     if (!apply.checked || sent || now < apply.begun + kApplyAnswer) continue;
-    apply.request_write =
-        context_->out->Write(PutApply{apply.spec.name, CanonicalBytes({.spec = apply.spec})});
+    StoreRequest(&apply);
   }
+}
+
+void Applies::StoreRequest(Apply* apply) {
+  apply->request_write =
+      context_->out->Write(PutApply{apply->spec.name, CanonicalBytes({.spec = apply->spec})});
 }
 
 void Applies::Fail(RequestId id, const Apply& apply, const absl::Status& why, TimePoint now) {
@@ -257,8 +263,9 @@ void Applies::On(const RollbackRequested& event, TimePoint now) {
         event.deployment, record.revision, event.to_revision);
     status = target.status();
     if (target.ok()) {
-      // Its write of the record ends their requests in the store.
-      Supersede(event.deployment, event.id);
+      if (Supersede(event.deployment, event.id)) {
+        context_->out->Write(PutApply{event.deployment, ""});
+      }
       failed_.Remove(event.deployment);
       Apply back;
       back.begun = now;

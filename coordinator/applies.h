@@ -121,6 +121,8 @@ class Applies {
   void Fail(RequestId id, const Apply& apply, const absl::Status& why, TimePoint now);
   // Nothing, if it was answered before.
   void Answer(RequestId id, const Apply& apply, absl::StatusOr<DeploymentView> result);
+  // A restart goes on with it once that is written.
+  void StoreRequest(Apply* apply);
   // The store need not go on with it. After PutDeployment this is done.
   void EndRequest(const Apply& apply);
   // Deletes the oldest refused deployments where there are more than max_deployments.

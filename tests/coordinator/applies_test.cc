@@ -257,7 +257,7 @@ TEST_F(AppliesTest, ARestartThatFindsNoCheckpointAnyMoreSaysSo) {
 TEST_F(AppliesTest, ANewerOneTakesThePlaceOfOneThatWasAnswered) {
   ApplyAnswered(Spec("demo"));
   const RequestId older = cluster.held_loads.back().id;
-  ApplyAnswered(Spec("demo", "/models/m"));
+  SY_ASSERT_OK(cluster.Apply(Spec("demo", "/models/m")));
 
   ASSERT_EQ(cluster.canceled_loads.size(), 1U);
   EXPECT_EQ(cluster.canceled_loads[0], older);
@@ -266,6 +266,20 @@ TEST_F(AppliesTest, ANewerOneTakesThePlaceOfOneThatWasAnswered) {
   Load(MakeFacts());
   EXPECT_EQ(cluster.Deployment().spec.checkpoint, "/models/m");
   EXPECT_THAT(StoredApplies(), IsEmpty());
+}
+
+// The older request must not come back with a restart.
+TEST_F(AppliesTest, ANewerOneThatFailsLeavesNothingOfTheOlder) {
+  ApplyAnswered(Spec("demo"));
+  SY_ASSERT_OK(cluster.Apply(Spec("demo", "/models/m"))) << "stored in the place of the older";
+  Load(damaged);
+
+  EXPECT_THAT(StoredApplies(), IsEmpty());
+  const std::size_t loads = cluster.held_loads.size();
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  cluster.Step(Tick{});
+  EXPECT_EQ(cluster.held_loads.size(), loads);
 }
 
 TEST_F(AppliesTest, TheSameAgainIsNotReadAnew) {
