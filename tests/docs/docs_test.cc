@@ -1,5 +1,6 @@
 // The pages against the tree: links lead somewhere, named files exist, tables are complete.
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
@@ -134,6 +135,20 @@ TEST(DocsTest, CommandsSayWhoRunsThem) {
     }
   }
   EXPECT_GT(blocks, 0);
+}
+
+// A page whose blocks nobody runs would only look tested.
+TEST(DocsTest, EveryPageWithCommandsIsRun) {
+  std::set<std::string> run;
+  for (const std::string& line : docs::LinesOf("tests/docs/CMakeLists.txt")) {
+    run.insert(std::string(absl::StripSuffix(absl::StripAsciiWhitespace(line), ")")));
+  }
+  for (const SourceFile* page : Pages()) {
+    const bool has_commands =
+        std::find(page->lines.begin(), page->lines.end(), "```sh run") != page->lines.end();
+    EXPECT_EQ(run.contains(page->path), has_commands)
+        << page->path << ": pages_with_commands of tests/docs/CMakeLists.txt differs";
+  }
 }
 
 // Reason -> its codes, as docs/ERRORS.md has them.
