@@ -1,11 +1,13 @@
 // The pages against the tree: links lead somewhere, named files exist, tables are complete.
 
+#include <algorithm>
 #include <filesystem>
 #include <map>
 #include <set>
 #include <string>
 #include <vector>
 
+#include "absl/algorithm/container.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -136,6 +138,20 @@ TEST(DocsTest, CommandsSayWhoRunsThem) {
   EXPECT_GT(blocks, 0);
 }
 
+// A page whose blocks nobody runs would only look tested.
+TEST(DocsTest, EveryPageWithCommandsIsRun) {
+  std::set<std::string> run;
+  for (const std::string& line : docs::LinesOf("tests/docs/CMakeLists.txt")) {
+    run.insert(std::string(absl::StripSuffix(absl::StripAsciiWhitespace(line), ")")));
+  }
+  for (const SourceFile* page : Pages()) {
+    const bool has_commands =
+        std::find(page->lines.begin(), page->lines.end(), "```sh run") != page->lines.end();
+    EXPECT_EQ(run.contains(page->path), has_commands)
+        << page->path << ": pages_with_commands of tests/docs/CMakeLists.txt differs";
+  }
+}
+
 // Reason -> its codes, as docs/ERRORS.md has them.
 std::map<std::string, std::set<std::string>> DocumentedErrors() {
   std::map<std::string, std::set<std::string>> errors;
@@ -160,6 +176,30 @@ TEST(DocsTest, ErrorsListEveryReason) {
   }
 
   EXPECT_THAT(documented, ::testing::UnorderedElementsAreArray(wanted));
+}
+
+// What OPERATIONS says of a fault names reasons; ERRORS says what to do about each.
+TEST(DocsTest, FaultsNameReasonsOfTheList) {
+  const std::set<std::string> other{"ACTIVITY", "STATE"};  // columns of syctl
+  const std::map<std::string, std::set<std::string>> documented = DocumentedErrors();
+  const docs::Table faults = docs::TableBelow(
+      "docs/OPERATIONS.md", {"fault", "what is seen", "what happens by itself", "what to do"});
+  std::set<std::string> named;
+  for (const auto& cells : faults) {
+    ASSERT_EQ(cells.size(), 4U);
+    for (const absl::string_view word :
+         absl::StrSplit(cells[1], absl::ByAnyChar(" ,;()"), absl::SkipEmpty())) {
+      const bool is_reason =
+          word.size() > 4 && absl::c_all_of(word, [](char c) {
+            return absl::ascii_isupper(static_cast<unsigned char>(c)) || c == '_';
+          });
+      if (!is_reason || other.contains(std::string(word))) continue;
+      named.emplace(word);
+      EXPECT_TRUE(documented.contains(std::string(word))) << cells[0] << ": " << word;
+    }
+  }
+  EXPECT_GE(faults.size(), 20U);
+  EXPECT_GE(named.size(), 15U);
 }
 
 // "kInvalidArgument" -> "INVALID_ARGUMENT".

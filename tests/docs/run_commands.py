@@ -7,8 +7,12 @@ next, each of its lines must appear in the output, in that order; "..." stands f
 lines, and "*" in a line for anything. A "```c" block must compile. Exit 0 when every block of every
 page did what it says.
 
-As root each block has a network of its own, nothing but a loopback, so that the ports which the pages
-name are free whatever else runs here.
+The blocks of a page with the line "<!-- one shell -->" are run by one bash, in order, so that a later
+one finds the processes of an earlier one. Its output is a terminal, because a reader's is one.
+
+As root each block, or such a page, has a network of its own, nothing but a loopback, so that the ports
+which the pages name are free whatever else runs here. A page with the line "<!-- network namespaces -->"
+makes some itself: where that is not permitted it is left out, and the exit code is 77 if nothing else ran.
 """
 
 import ctypes
@@ -23,9 +27,16 @@ import struct
 import subprocess
 import sys
 import tempfile
+import termios
+import threading
 import time
 
 TIME_LIMIT_S = 120
+ONE_SHELL = "<!-- one shell -->"
+ONE_SHELL_LIMIT_S = 300
+NEEDS_NAMESPACES = "<!-- network namespaces -->"
+SKIPPED = 77
+TERMINAL_ROWS, TERMINAL_COLUMNS = 40, 120
 CLONE_NEWNET, SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8913, 0x8914, 1
 
 
@@ -77,6 +88,11 @@ def end_group(leader):
         pass
 
 
+def lines_of(output):
+    """The lines of what was printed, without colors; carriage returns end a line too."""
+    return re.split(r"[\r\n]+", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", output))
+
+
 def run(repository, commands):
     """Exit code (124: out of time), output lines (carriage returns end them too) and seconds of a block."""
     begin = time.monotonic()
@@ -96,7 +112,55 @@ def run(repository, commands):
         printed.seek(0)
         output = printed.read().decode(errors="replace")
     seconds = time.monotonic() - begin
-    return code, re.split(r"[\r\n]+", output), seconds
+    return code, lines_of(output), seconds
+
+
+def run_in_terminal(repository, script):
+    """As run, with a terminal of its own as the output."""
+    begin = time.monotonic()
+    ours, theirs = os.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ,
+                struct.pack("HHHH", TERMINAL_ROWS, TERMINAL_COLUMNS, 0, 0))
+    printed = []
+
+    def read_all():
+        try:
+            while piece := os.read(ours, 65536):
+                printed.append(piece)
+        except OSError:
+            pass  # Linux's way to say that nobody has the other end open any more
+
+    bash = subprocess.Popen(
+        ["bash", "-euo", "pipefail", "-c", script], cwd=repository, preexec_fn=own_network,
+        stdin=subprocess.DEVNULL, stdout=theirs, stderr=theirs, start_new_session=True)
+    os.close(theirs)
+    reader = threading.Thread(target=read_all, daemon=True)
+    reader.start()
+    try:
+        code = bash.wait(timeout=ONE_SHELL_LIMIT_S)
+    except subprocess.TimeoutExpired:
+        code = 124
+    finally:
+        end_group(bash)
+    bash.wait()
+    reader.join(timeout=10)  # a process of another group may keep the terminal open
+    os.close(ours)
+    output = b"".join(printed).decode(errors="replace")
+    return code, output, time.monotonic() - begin
+
+
+def run_in_one_shell(repository, blocks):
+    """Runs (line, commands) of several blocks in one bash. A result for each block that began, as run has
+    it; the seconds of all are those of the last."""
+    mark = "=== block of line"
+    script = "\n".join("\n".join([f"echo; echo '{mark} {line}'", *commands])
+                       for line, commands in blocks)
+    code, output, seconds = run_in_terminal(repository, script)
+    parts = re.split(rf"^{mark} \d+\r?\n", output, flags=re.MULTILINE)[1:]
+    results = [(0, lines_of(part), 0.0) for part in parts]
+    if results:
+        results[-1] = (code, results[-1][1], seconds)
+    return results
 
 
 def compile_c(repository, lines):
@@ -107,28 +171,44 @@ def compile_c(repository, lines):
     return [] if done.returncode == 0 else done.stderr.splitlines()
 
 
+def results_of(repository, page, runnable):
+    """What run says of each of the blocks, which are (line, commands)."""
+    if ONE_SHELL not in page.read_text().splitlines():
+        return [run(repository, commands) for _, commands in runnable]
+    results = run_in_one_shell(repository, runnable)
+    not_begun = (1, ["an earlier block of the page has failed"], 0.0)
+    return results + [not_begun] * (len(runnable) - len(results))
+
+
+def may_make_namespaces():
+    tried = subprocess.run(["unshare", "--net", "--mount", "true"], capture_output=True, check=False)
+    return tried.returncode == 0
+
+
 def check(repository, page):
     """Runs one page's blocks; returns how many ran and what was wrong."""
-    problems, ran = [], 0
+    problems = []
+    if NEEDS_NAMESPACES in page.read_text().splitlines() and not may_make_namespaces():
+        print(f"{page}: skipped: no network namespaces here", flush=True)
+        return 0, problems
     blocks = blocks_of(page)
-    for index, (line, kind, commands) in enumerate(blocks):
-        if kind == "c":
-            complaints = compile_c(repository, commands)
-            if complaints:
-                problems.append(f"{page}:{line}: does not compile:\n" + "\n".join(complaints))
-        if kind != "sh run":
-            continue
-        ran += 1
-        code, output, seconds = run(repository, commands)
-        follows = blocks[index + 1] if index + 1 < len(blocks) else (0, "", [])
-        missing = missing_line(follows[2], output) if follows[1] == "text" else None
+    for line, kind, commands in blocks:
+        complaints = compile_c(repository, commands) if kind == "c" else []
+        if complaints:
+            problems.append(f"{page}:{line}: does not compile:\n" + "\n".join(complaints))
+    followers = {block[0]: after for block, after in zip(blocks, blocks[1:])}
+    runnable = [(line, commands) for line, kind, commands in blocks if kind == "sh run"]
+    results = results_of(repository, page, runnable)
+    for (line, _), (code, output, seconds) in zip(runnable, results):
+        _, kind, expected = followers.get(line, (0, "", []))
+        missing = missing_line(expected, output) if kind == "text" else None
         if code != 0 or missing is not None:
             what = f"exit {code}" if code != 0 else f"'{missing}' does not appear"
             print(f"{page}:{line}: {what} after {seconds:.1f} s", flush=True)
             problems.append(f"{page}:{line}: {what}; output:\n" + "\n".join(output[-40:]))
         else:
             print(f"{page}:{line}: ok after {seconds:.1f} s", flush=True)
-    return ran, problems
+    return len(runnable), problems
 
 
 def main(arguments):
@@ -140,7 +220,9 @@ def main(arguments):
         problems += page_problems
     print("\n".join(problems))
     print(f"{ran} blocks ran, {len(problems)} failed")
-    return 0 if ran > 0 and not problems else 1
+    if problems:
+        return 1
+    return 0 if ran > 0 else SKIPPED
 
 
 if __name__ == "__main__":
