@@ -65,7 +65,7 @@ absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
             "%d, top-k %d and %d experts of a rank; at most %d ranks, %d tokens and %d "
             "choices in all, hidden a multiple of 128 up to %d",
             rank, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k, shape.experts_of_rank,
-            cuda::kExchangeRanksMax, cuda::kExchangeTokensMax, cuda::kExchangePairsMax,
+            cuda::kExchangeRanksMax, cuda::kNormalTokensMax, cuda::kNormalPairsMax,
             cuda::kExchangeHiddenMax));
   }
   std::unique_ptr<ExchangeMember> member(new ExchangeMember());
@@ -121,14 +121,14 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
   return absl::OkStatus();
 }
 
-absl::Status ExchangeMember::CheckIds(std::uint64_t step) const {
+absl::Status ExchangeMember::CheckIds(std::uint64_t step, std::int32_t first_row) const {
   const std::atomic_ref<std::uint64_t> choice(rank_.report->choices[step % cuda::kExchangeReports]);
   const std::uint64_t found = choice.load(std::memory_order_acquire);
   const auto place = static_cast<std::uint32_t>(found);
   if (place == 0 || found >> 32 != (step & 0xffffffffU)) return absl::OkStatus();
   const bool twice = (place & cuda::kChosenTwice) != 0;
   const auto at = static_cast<int>((place & ~cuda::kChosenTwice) - 1);
-  const int row = at / rank_.shape.top_k;
+  const std::int32_t row = first_row + at / rank_.shape.top_k;
   const int k = at % rank_.shape.top_k;
   return MakeError(
       absl::StatusCode::kInvalidArgument,
