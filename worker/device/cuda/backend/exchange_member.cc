@@ -53,6 +53,14 @@ std::size_t PlaceLists(const cuda::ExchangeShape& shape, std::byte* base,
   return pieces.used();
 }
 
+// Of the words of normal mode: the table, the rows, then answers by chunks of tokens.
+std::string NameOfAwaited(std::uint32_t awaited) {
+  constexpr std::uint32_t kFirstChunk = 3;
+  if (awaited == 0) return "it";
+  if (awaited < kFirstChunk) return awaited == 1 ? "its table of tokens" : "its rows";
+  return absl::StrCat("its answers to chunk ", awaited - kFirstChunk);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
@@ -158,8 +166,8 @@ absl::Status ExchangeMember::Fault() const {
       absl::StrFormat("rank %d, step %d of the group: ", rank_.report->rank, rank_.report->step);
   if (late) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                     who +
-                         "it did not come in time; this step and all later ones of the group are "
+                     who + NameOfAwaited(rank_.report->awaited) +
+                         " did not come in time; this step and all later ones of the group are "
                          "no results",
                      metadata);
   }

@@ -55,6 +55,8 @@ struct ExchangeReport {
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
   std::uint32_t gone = 0;  // a bit for each rank that is known not to come
+  // What has not come of normal mode: a word (normal_words.cuh), from 1; 0: not known.
+  std::uint32_t awaited = 0;
 };
 
 // Tells a rank's kernels about the group.

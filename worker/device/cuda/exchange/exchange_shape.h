@@ -22,6 +22,9 @@
 
 namespace switchyard::cuda {
 
+// Of what ranks write into each other's heaps, and when. Processes of two releases that differ in
+// it say that their steps do not match, where they would wait for words that never come.
+constexpr int kExchangeVersion = 2;
 constexpr int kExchangeRanksMax = 8;
 constexpr int kExchangeBuffers = 3;
 constexpr int kExchangeTokensMax = 256;  // by the kernels of few tokens

@@ -48,7 +48,11 @@ class Words {
     while (true) {
       *said = LoadSystem(At(group_.rank, source, word));
       if (said->w == tag_) break;
-      if (patience.Over(group_, source, number_)) return false;
+      if (!patience.Over(group_, source, number_)) continue;
+      if (group_.report != nullptr && group_.report->awaited == 0) {
+        group_.report->awaited = static_cast<std::uint32_t>(word + 1);
+      }
+      return false;
     }
     FenceSystem();
     return true;

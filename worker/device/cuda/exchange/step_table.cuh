@@ -54,9 +54,9 @@ __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint3
 
 __device__ __forceinline__ std::uint32_t ShapeHash(const ExchangeShape& shape) {
   std::uint32_t hash = 2166136261U;
-  for (const int part :
-       {shape.ranks, shape.tokens_max, shape.hidden, shape.top_k, shape.experts_of_rank,
-        ExpertsOf(shape), static_cast<int>(shape.format), static_cast<int>(shape.unit)}) {
+  for (const int part : {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
+                         shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.format),
+                         static_cast<int>(shape.unit)}) {
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
   }
   return hash;
