@@ -125,7 +125,8 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
     full.max_tokens = low_latency ? limit : kDefaultNormalTokens;
     if (full.binding == BindingChoice::kCollective) {
       const std::int32_t most = GroupTokensMax(plan, DemandOf(full));
-      if (most > 0) full.max_tokens = std::min(full.max_tokens, most);
+      const std::int32_t usual = std::min(full.max_tokens, kDefaultGroupTokens);
+      if (most > 0) full.max_tokens = std::min(usual, most);
     }
   }
   SY_RETURN_IF_ERROR(CheckTokens(full, limit));

@@ -1,15 +1,17 @@
-// Low-latency dispatch and combine between the GPUs of one host, a rank on each, in one process.
+// Dispatch and combine between the GPUs of one host, a rank on each, in one process: of few tokens,
+// and of many (normal mode).
 //
 //   cuda_exchange_bench [--list] [--case NAME] [--ceilings] [--json PATH]
 //
 //   chain     [dispatch, a kernel that reads every landed row, combine] x 48 in a graph, with
 //             dependent launch, divided by 48: what a layer pays beside its experts. The parts
-//             alone likewise
+//             alone likewise, where a rank may do one of them again and again
 //   event     flush of the L2, barrier of the GPUs, event, operation, event in a graph; contains
 //   the
 //             empty pair of events and the skew of leaving the barrier
 //
-// Each figure is of the slowest rank, p50 of 200 replays (chains: 40), with 16 routings in turn.
+// Each figure is of the slowest rank, p50 of 200 replays (chains: 40), with 16 routings in turn, of
+// many tokens with one.
 // Tokens are random, and every answer of the first steps is compared bit by bit.
 #include <algorithm>
 #include <cstdio>
@@ -101,14 +103,17 @@ std::pair<double, double> WireBytes(const ExchangeShape& shape,
 
 bool Measure(const Options& options, const std::string& name, const ExchangeShape& shape,
              int tokens) {
-  Watchdog(30);
+  const bool normal = IsNormal(shape);
+  const int routings = normal ? 1 : kRoutings;
+  const int chain_length = normal ? 4 : kChain;
+  Watchdog(normal ? 90 : 30);
   std::mt19937_64 random(17);
   ExchangeGroup group(shape, shape.ranks, kPatience);
   std::vector<RankTokens> first;
   for (int r = 0; r < shape.ranks; ++r) {
     first.push_back(testing::RandomTokens(shape, tokens, 0.0, random));
     group.SetTokens(r, first.back(), tokens);
-    for (int i = 0; i < kRoutings; ++i) {
+    for (int i = 0; i < routings; ++i) {
       group.AddRouting(r,
                        i == 0 ? first.back() : testing::RandomTokens(shape, tokens, 0.0, random));
     }
@@ -122,27 +127,30 @@ bool Measure(const Options& options, const std::string& name, const ExchangeShap
     wrong = WrongValues(group, first);
   }
   GroupRig rig(&group);
-  const auto route = [&group](int r, int i) { group.Route(r, i % kRoutings); };
-  const Figure all = rig.Chain(kChain, [&](int r, int i) {
+  const auto route = [&group, routings](int r, int i) { group.Route(r, i % routings); };
+  const Figure all = rig.Chain(chain_length, [&](int r, int i) {
     route(r, i);
     group.Dispatch(r, true);
     group.Touch(r, true);
     group.Combine(r, true);
   });
+  // With one buffer, a step's dispatch comes after the combine of the step before.
   const Figure dispatch =
-      rig.Chain(kChain, [&](int r, int i) { route(r, i), group.Dispatch(r, true); });
+      normal ? Figure()
+             : rig.Chain(kChain, [&](int r, int i) { route(r, i), group.Dispatch(r, true); });
   const auto list_first = [&] {  // a combine alone takes the lists of its tokens
     for (int r = 0; r < shape.ranks; ++r) route(r, 0), group.Dispatch(r);
     group.Synchronize();
   };
   list_first();
   const Figure combine =
-      rig.Chain(kChain, [&](int r, int) { route(r, 0), group.Combine(r, true); });
+      normal ? Figure()
+             : rig.Chain(kChain, [&](int r, int) { route(r, 0), group.Combine(r, true); });
   const Figure dispatch_event =
-      rig.Event(kRoutings, [&](int r, int i) { route(r, i), group.Dispatch(r); });
+      rig.Event(routings, [&](int r, int i) { route(r, i), group.Dispatch(r); });
   list_first();
   const Figure combine_event =
-      rig.Event(kRoutings, [&](int r, int) { route(r, 0), group.Combine(r); });
+      rig.Event(routings, [&](int r, int) { route(r, 0), group.Combine(r); });
   bool faulted = false;
   for (int r = 0; r < shape.ranks; ++r) faulted = faulted || group.State(r).fault != 0;
   const auto [sent, answered] = WireBytes(shape, first);
@@ -167,14 +175,15 @@ int Main(int argc, char** argv) {
   bool right = true;
   for (const Model& model : kModels) {
     for (const Way& way : kWays) {
-      for (const int tokens : {128, 64, 32, 16, 8, 1}) {
+      for (const int tokens : {8192, 4096, 1024, 128, 64, 32, 16, 8, 1}) {
+        if (tokens > kExchangeTokensMax && way.unit != ExchangeUnit::kPerWorker) continue;
         const std::string name =
             std::string(model.name) + ", " + way.name + ", " + std::to_string(tokens);
         if (!IsWanted(options, name)) continue;
         const int ranks = std::min(devices, kExchangeRanksMax);
         right = Measure(options, name,
                         {.ranks = ranks,
-                         .tokens_max = 128,
+                         .tokens_max = std::max(tokens, 128),
                          .hidden = model.hidden,
                          .top_k = model.top_k,
                          .experts_of_rank = model.experts / ranks,

@@ -32,7 +32,8 @@ absl::Status CheckDemand(const Plan& plan, const CollectiveDemand& demand) {
         absl::StrFormat("a group has 1 to %d sources, not %d", kGroupSourcesMax, demand.sources));
   }
   const std::int32_t tokens_max = GroupTokensMax(plan, demand);
-  if (tokens_max > 0 && (demand.max_tokens < 1 || demand.max_tokens > tokens_max)) {
+  const bool in_rounds = demand.mode == DispatchMode::kNormal && demand.max_tokens > tokens_max;
+  if (tokens_max > 0 && !in_rounds && (demand.max_tokens < 1 || demand.max_tokens > tokens_max)) {
     return NoGroup(plan, absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
                    absl::StrFormat("max_tokens %d; a step of this group has 1 to %d of a source",
                                    demand.max_tokens, tokens_max));
@@ -149,8 +150,11 @@ std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand) {
   const GroupLimits& limits = GroupLimitsOf(demand.source);
   const std::int64_t choices = (static_cast<std::int64_t>(plan.workers.size()) + demand.sources) *
                                std::max(plan.shape.top_k, 1);
-  return static_cast<std::int32_t>(std::min<std::int64_t>(
-      limits.tokens_max, limits.pairs_max / std::max<std::int64_t>(choices, 1)));
+  const bool normal = demand.mode == DispatchMode::kNormal;
+  const std::int64_t pairs_max = normal ? limits.normal_pairs_max : limits.pairs_max;
+  return static_cast<std::int32_t>(
+      std::min<std::int64_t>(normal ? limits.normal_tokens_max : limits.tokens_max,
+                             pairs_max / std::max<std::int64_t>(choices, 1)));
 }
 
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan,
@@ -165,7 +169,7 @@ absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan,
   return CollectiveGroup{.shape = plan.shape,
                          .workers = static_cast<std::int32_t>(plan.workers.size()),
                          .sources = demand.sources,
-                         .tokens_max = demand.max_tokens,
+                         .tokens_max = std::min(demand.max_tokens, GroupTokensMax(plan, demand)),
                          .wire = wire,
                          .row_of_each_expert = demand.mode == DispatchMode::kLowLatency};
 }

@@ -21,24 +21,29 @@ namespace switchyard {
 
 // The limits of a group of devices of one kind. Its kernels set them.
 struct GroupLimits {
-  std::int32_t tokens_max = 1024;      // of a source in a step (R45)
+  std::int32_t tokens_max = 1024;  // of a source in a step of low_latency (R45)
+  // Of a source at once in normal mode; a step of more goes in rounds.
+  std::int32_t normal_tokens_max = 1024;
   std::int32_t ranks_max = 64;         // workers and sources
   std::int32_t experts_max = 1 << 16;  // of a worker
   std::int32_t top_k_max = 64;
   std::int32_t hidden_max = 1 << 20;
   std::int32_t hidden_unit = 1;                    // hidden is a multiple of it
-  std::int64_t pairs_max = std::int64_t{1} << 30;  // ranks x tokens x top-k
-  bool fp8_and_bf16_only = false;                  // wire formats
+  std::int64_t pairs_max = std::int64_t{1} << 30;  // ranks x tokens x top-k, in low_latency
+  std::int64_t normal_pairs_max = std::int64_t{1} << 30;
+  bool fp8_and_bf16_only = false;  // wire formats
 };
 inline constexpr GroupLimits kHostGroupLimits;
 // The numbers of worker/device/cuda/exchange/exchange_shape.h, which checks that they are alike.
 inline constexpr GroupLimits kCudaGroupLimits{.tokens_max = 256,
+                                              .normal_tokens_max = 8192,
                                               .ranks_max = 8,
                                               .experts_max = 512,
                                               .top_k_max = 16,
                                               .hidden_max = 8192,
                                               .hidden_unit = 128,
                                               .pairs_max = 24576,
+                                              .normal_pairs_max = 524288,
                                               .fp8_and_bf16_only = true};
 constexpr const GroupLimits& GroupLimitsOf(DeviceKind kind) {
   return kind == DeviceKind::kCuda ? kCudaGroupLimits : kHostGroupLimits;
@@ -46,9 +51,9 @@ constexpr const GroupLimits& GroupLimitsOf(DeviceKind kind) {
 
 struct CollectiveGroup {
   MoeShape shape;
-  std::int32_t workers = 0;  // ranks with experts, each as many
-  std::int32_t sources = 0;  // further ranks
-  std::int32_t tokens_max = 0;
+  std::int32_t workers = 0;     // ranks with experts, each as many
+  std::int32_t sources = 0;     // further ranks
+  std::int32_t tokens_max = 0;  // of a source at once
   WireFormat wire;
   // The dtype in which a worker's rows come back is BF16. True: the row of each expert comes back,
   // and sums are bit-equal wherever experts are; that is what low_latency promises.
@@ -66,14 +71,14 @@ struct CollectiveDemand {
   std::int32_t sources = 1;
 };
 
-// The most tokens that a source of the demanded group may have in a step; below 1 if the plan makes
-// no such group. Its max_tokens is not read.
+// The most tokens that a source of the demanded group may have at once, which in low_latency bounds
+// its steps; below 1 if the plan makes no such group. Its max_tokens is not read.
 std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand);
 
 // Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45) and for
-// numbers of sources beyond kGroupSourcesMax, (TOO_MANY_TOKENS); kFailedPrecondition (UNSUPPORTED)
-// for devices of two kinds (R123), what is beyond their limits, placements that are not even,
-// and layers of two formats.
+// numbers of sources beyond kGroupSourcesMax, (TOO_MANY_TOKENS) in low_latency; kFailedPrecondition
+// (UNSUPPORTED) for devices of two kinds (R123), what is beyond their limits, placements that are
+// not even, and layers of two formats.
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan, const CollectiveDemand& demand);
 
 // Where the layer's experts are: place w * experts / workers + s is slot s of worker w. Empty:

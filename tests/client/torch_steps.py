@@ -277,6 +277,27 @@ class Checks:
                     worst = (batches[0].y.float() - batches[2].y.float()).abs().max().item()
                     assert worst <= 0.02 * batches[0].y.float().abs().max().item(), f"{tokens} tokens: sums off by {worst}"
 
+    def group_takes_steps_of_any_size(self):
+        most = 20000  # three rounds of what a group of GPUs takes at once
+        direct = self.gpu.session(PREFILL, NORMAL, F32)
+        group = self.gpu.session(PREFILL, NORMAL, F32, COLLECTIVE, max_tokens=most)
+        for tokens in (1, 257, 1000, 4096, most, 3):
+            batches = [Batch(self.shape, tokens, tokens).to(self.device) for _ in range(2)]
+            for session, batch in zip((direct, group), batches):
+                session.run(batch.request(self.args.layer, torch.cuda.current_stream()))
+            largest = batches[0].y.abs().max().item()
+            worst = (batches[0].y - batches[1].y).abs().max().item()
+            assert worst <= 0.02 * largest, f"{tokens} tokens: sums off by {worst}, largest {largest}"
+        bad = Batch(self.shape, most, 4).to(self.device)
+        bad.ids[most - 1][1] = self.shape[2]
+        step = ctypes.c_void_p()
+        code = self.library.sy_submit(group.handle, bad.request(self.args.layer, torch.cuda.current_stream()),
+                                      ctypes.byref(step))
+        code = code or self.library.sy_wait(step)
+        error = self.gpu.error()
+        assert code == INVALID_ARGUMENT and error["reason"] == "EXPERT_OUT_OF_RANGE", error
+        assert error["metadata"]["row"] == str(most - 1), error
+
     def group_makes_many_steps(self):
         group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
         direct = self.gpu.session(DECODE, LOW_LATENCY, F32)
@@ -459,7 +480,7 @@ def measure(checks, poll_us):
     rows = []
     for phase, mode, sizes in ((DECODE, LOW_LATENCY, (1, 16, 128)), (PREFILL, NORMAL, (128, 1024, 4096))):
         on_host, on_gpu, in_rings = (client.session(phase, mode) for client in (host, gpu, rings))
-        in_group = gpu.session(phase, mode, F32, COLLECTIVE, max_tokens=128)
+        in_group = gpu.session(phase, mode, F32, COLLECTIVE, max_tokens=sizes[-1])
         print(f"{'low_latency' if mode == LOW_LATENCY else 'normal'}: rows of large steps go through "
               f"{on_gpu.path()}, as gpu_rings through {in_rings.path()}", flush=True)
         for tokens in sizes:
@@ -515,14 +536,13 @@ def measure(checks, poll_us):
 
             on_stream = there.request(checks.args.layer, torch.cuda.current_stream(), True)
             rounds = 400 if tokens <= 128 else 60
-            grouped = submit_and_wait_in_group if tokens <= 128 else submit_and_wait
-            for action in (lambda: on_host.run(here), submit_and_wait, submit_and_wait_in_rings, grouped, by_hand, bus):
+            for action in (lambda: on_host.run(here), submit_and_wait, submit_and_wait_in_rings, submit_and_wait_in_group, by_hand, bus):
                 for _ in range(20):
                     action()
             submits.clear()
             row = {"mode": "low_latency" if mode == LOW_LATENCY else "normal", "tokens": tokens, "busy_poll_us": poll_us}
             for name, action in (("host", lambda: on_host.run(here)), ("gpu", submit_and_wait),
-                                 ("gpu_rings", submit_and_wait_in_rings), ("group", grouped),
+                                 ("gpu_rings", submit_and_wait_in_rings), ("group", submit_and_wait_in_group),
                                  ("own_copies", by_hand), ("bus", bus), ("host_again", lambda: on_host.run(here))):
                 row[name], row[name + "_p99"] = median_us(action, rounds)
             if tokens <= 128:
@@ -532,8 +552,6 @@ def measure(checks, poll_us):
             row["submit"] = submits[len(submits) // 2]
             row["bytes"] = sum(t.numel() * t.element_size() for t in (batch.x, batch.ids, batch.weights, batch.y))
             assert torch.equal(bits(there.y), bits(batch.y)) or mode == NORMAL
-            if tokens > 128:  # more than a step of a group takes
-                row["group"] = row["group_p99"] = float("nan")
             rows.append(row)
             print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  gpu_rings %7.0f  group %7.0f (p99 %.0f)  chain %7.1f  submit %4.0f  own copies %7.0f  bus %6.0f" % (
                 row["mode"], tokens, poll_us, row["host"], row["host_again"], row["gpu"], row["gpu_p99"], row["gpu_rings"], row["group"],

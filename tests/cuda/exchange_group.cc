@@ -156,7 +156,8 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
                    .state = member.state.get(),
                    .rank = r,
                    .generation = 1,
-                   .timeout_ns = timeout_ns};
+                   .timeout_ns = timeout_ns,
+                   .sms = 132 / ((shape.ranks + devices - 1) / devices)};
     for (int other = 0; other < shape.ranks; ++other) {
       member.rank.heaps[other] = members_[At(other)]->heap.get();
     }
@@ -221,7 +222,9 @@ void ExchangeGroup::Route(int rank, int routing) {
 void ExchangeGroup::Dispatch(int rank, bool dependent) {
   Select(rank);
   const Member& member = *members_[At(rank)];
-  Check(DispatchLowLatency(member.rank, member.step, dependent, member.stream), "dispatch");
+  Check(IsNormal(shape_) ? DispatchNormal(member.rank, member.step, member.stream)
+                         : DispatchLowLatency(member.rank, member.step, dependent, member.stream),
+        "dispatch");
 }
 
 void ExchangeGroup::Experts(int rank, bool dependent) {
@@ -233,8 +236,10 @@ void ExchangeGroup::Experts(int rank, bool dependent) {
 void ExchangeGroup::Combine(int rank, bool dependent) {
   Select(rank);
   const Member& member = *members_[At(rank)];
-  Check(CombineLowLatency(member.rank, member.step, member.answers.get(), member.out.get(),
-                          dependent, member.stream),
+  Check(IsNormal(shape_) ? CombineNormal(member.rank, member.step, member.answers.get(),
+                                         member.out.get(), member.stream)
+                         : CombineLowLatency(member.rank, member.step, member.answers.get(),
+                                             member.out.get(), dependent, member.stream),
         "combine");
 }
 
@@ -297,7 +302,8 @@ std::string ExchangeGroup::WrongLists(int rank, const std::vector<RankTokens>& o
   const auto slots = member.slots.ToHost();
   const auto weights = member.choice_weights.ToHost();
   const std::uint64_t dispatches = State(rank).dispatch_parts / kExchangeParts;
-  const int buffer = static_cast<int>((dispatches + kExchangeBuffers - 1) % kExchangeBuffers);
+  const auto buffers = static_cast<std::uint64_t>(BuffersOf(shape_));
+  const int buffer = static_cast<int>((dispatches + buffers - 1) % buffers);
   std::vector<std::int32_t> wanted(At(shape_.experts_of_rank), 0);
   std::vector<bool> used(row_index.size(), false);
   for (int source = 0; source < shape_.ranks; ++source) {

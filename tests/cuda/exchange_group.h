@@ -11,6 +11,7 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/exchange_kernels.h"
 #include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/normal.h"
 
 namespace switchyard::cuda::testing {
 

@@ -275,9 +275,9 @@ TEST_F(CollectiveTest, WhatNoGroupDoesIsRefusedWithTheReason) {
   order.strict = true;
   EXPECT_THAT(open(order), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
   order.strict = false;
-  order.mode = DispatchMode::kNormal;
   order.max_tokens = 1025;
   EXPECT_THAT(open(order), FailsWith(absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens));
+  order.mode = DispatchMode::kNormal;
   order.max_tokens = 8;
   order.source = DeviceKind::kCuda;
   const absl::Status kinds = open(order);
@@ -327,6 +327,53 @@ TEST_F(CollectiveTest, AStepOfAsManyTokensAsAGroupTakes) {
   Batch batch(1024, 41);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
   EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
+}
+
+// R61: rounds of 1,024 tokens, with another source's steps between them, and wrong ids in the last.
+TEST_F(CollectiveTest, AStepOfMoreTokensGoesInRounds) {
+  constexpr std::int32_t kTokens = 5000;
+  Deploy(2);
+  std::vector<std::unique_ptr<Client>> clients;
+  std::vector<std::unique_ptr<MoeSession>> sessions(2);
+  std::vector<std::thread> opening;
+  for (std::int32_t s = 0; s < 2; ++s) {
+    SY_ASSERT_OK_AND_ASSIGN(auto client, Connect("auto"));
+    clients.push_back(std::move(client));
+  }
+  for (std::size_t s = 0; s < 2; ++s) {
+    opening.emplace_back([&, s] {
+      OpenSessionRequest order = OrderOfSource(static_cast<std::int32_t>(s), 2);
+      order.mode = DispatchMode::kNormal;
+      order.max_tokens = kTokens;
+      auto session = clients[s]->OpenWhenReady(order, testing::kReadyTimeout);
+      ASSERT_TRUE(session.ok()) << session.status();
+      sessions[s] = *std::move(session);
+    });
+  }
+  for (std::thread& thread : opening) thread.join();
+  ASSERT_NE(sessions[0], nullptr);
+  ASSERT_NE(sessions[1], nullptr);
+  std::atomic<bool> stop{false};
+  std::atomic<int> small_steps{0};
+  std::thread other([&] {
+    Batch small(3, 5);
+    while (!stop) {
+      if (RunStep(*sessions[1], small, 0).ok()) ++small_steps;
+    }
+  });
+  Batch batch(kTokens, 41);
+  const absl::Status ran = RunStep(*sessions[0], batch, kLayer);
+  Batch wrong(kTokens, 43);
+  wrong.ids[wrong.ids.size() - 1] = testing::kExperts;
+  const absl::Status refused = RunStep(*sessions[0], wrong, kLayer);
+  stop = true;
+  other.join();
+
+  SY_ASSERT_OK(ran);
+  EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kExpertOutOfRange));
+  EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat(kTokens - 1)));
+  EXPECT_GT(small_steps, 0);
 }
 
 // R40: one that means another mode is refused when it opens, and so is never waited for in a step.

@@ -16,10 +16,10 @@ namespace {
 
 constexpr std::uint64_t kFree = std::numeric_limits<std::uint64_t>::max();
 
-// lap 14 | group 8 | layer 14 | cover - 1 10 | epoch 18. Lap 0 is that of memory without a step.
-constexpr int kEpochBits = 18;
-constexpr int kCoverBits = 10;
-constexpr int kLayerBits = 14;
+// lap 14 | group 8 | layer 13 | cover - 1 13 | epoch 16. Lap 0 is that of memory without a step.
+constexpr int kEpochBits = 16;
+constexpr int kCoverBits = 13;
+constexpr int kLayerBits = 13;
 constexpr int kGroupBits = 8;
 constexpr std::uint64_t kLaps = (1U << 14) - 1;
 

@@ -29,9 +29,9 @@ namespace switchyard {
 // A step of one group as the log has it. Equal for all ranks.
 struct LoggedStep {
   static constexpr std::uint32_t kGroupsMax = 256;
-  static constexpr std::int32_t kLayersMax = 1 << 14;
-  static constexpr std::int32_t kCoverMax = 1 << 10;
-  static constexpr std::uint64_t kEpochMask = (1U << 18) - 1;
+  static constexpr std::int32_t kLayersMax = 1 << 13;
+  static constexpr std::int32_t kCoverMax = 1 << 13;
+  static constexpr std::uint64_t kEpochMask = (1U << 16) - 1;
 
   std::uint32_t group = 0;  // its number at the workers
   LayerId layer;

@@ -100,6 +100,25 @@ TEST(CollectiveGroupTest, AllPairsOfAStepFitIntoTheListsOfAGpu) {
   wide.shape.top_k = 16;
   EXPECT_EQ(GroupTokensMax(wide, Demand()), 24576 / (8 * 16));
   EXPECT_EQ(GroupTokensMax(PlanOf(6), Demand()), 256);
+  CollectiveDemand normal = Demand();
+  normal.mode = DispatchMode::kNormal;
+  EXPECT_EQ(GroupTokensMax(wide, normal), 524288 / (8 * 16));
+  EXPECT_EQ(GroupTokensMax(PlanOf(6), normal), 8192);
+}
+
+// R61: a step of any size, in rounds of what the group takes at once.
+TEST(CollectiveGroupTest, NormalStepsMayHaveMoreTokensThanTheGroupTakesAtOnce) {
+  CollectiveDemand normal = Demand();
+  normal.mode = DispatchMode::kNormal;
+  normal.max_tokens = 131072;
+  EXPECT_EQ(ResolveCollective(PlanOf(4), normal)->tokens_max, 8192);
+  normal.source = DeviceKind::kCpu;
+  EXPECT_EQ(ResolveCollective(PlanOf(4, DeviceKind::kCpu), normal)->tokens_max, 1024);
+  normal.max_tokens = 70;
+  EXPECT_EQ(ResolveCollective(PlanOf(4, DeviceKind::kCpu), normal)->tokens_max, 70);
+  normal.max_tokens = 0;
+  Refusal(PlanOf(4, DeviceKind::kCpu), normal, absl::StatusCode::kInvalidArgument,
+          Reason::kTooManyTokens);
 }
 
 TEST(CollectiveGroupTest, BeyondTheKernelsOfAKind) {

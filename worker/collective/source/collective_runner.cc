@@ -15,6 +15,8 @@ namespace {
 
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(50);
 constexpr Duration kBackoffMax = std::chrono::seconds(2);
+// The steps back to which a device keeps what it has found wrong in ids (Exchange::CheckIds).
+constexpr std::uint64_t kStepsChecked = 1024;
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
 
@@ -341,6 +343,57 @@ absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepReques
   return current_.group->exchange().Step(options_.stream.get(), part);
 }
 
+// What the first round fails with is the step's error. Later ones leave the earlier ones running,
+// so that the step is to be taken like any other, and then says so.
+absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, Slot* slot) {
+  const std::int32_t at_once = current_.group->options().facts.tokens_max;
+  const MoeShape& shape = served_.plan.shape;
+  const std::size_t y_bytes = options_.grant.request.y_dtype == OutputDtype::kF32 ? 4 : 2;
+  slot->rounds.clear();
+  slot->at_once = at_once;
+  slot->failed = absl::OkStatus();
+  StepRequest round = request;
+  std::int32_t left = request.tokens;
+  do {
+    round.tokens = std::min(left, at_once);
+    const absl::StatusOr<LoggedStep> step = Claim(request.layer, round.tokens);
+    const absl::Status made = step.ok() ? MakeStep(*step, &round) : step.status();
+    if (!made.ok()) {
+      if (slot->rounds.empty()) return made;
+      slot->failed = made;
+      return absl::OkStatus();
+    }
+    slot->rounds.push_back(current_.steps - 1);
+    const auto tokens = static_cast<std::size_t>(round.tokens);
+    const std::size_t values = tokens * static_cast<std::size_t>(shape.hidden);
+    const std::size_t choices = tokens * static_cast<std::size_t>(shape.top_k);
+    round.x += values;
+    round.ids += choices;
+    round.weights += choices;
+    round.y = static_cast<std::byte*>(round.y) + values * y_bytes;
+    left -= round.tokens;
+  } while (left > 0);
+  return absl::OkStatus();
+}
+
+absl::Status CollectiveRunner::CheckRounds(const Slot& slot, SourceGroup& group) const {
+  {
+    const MutexLock lock(mutex_);
+    if (current_.group.get() == &group && current_.steps - slot.rounds.front() > kStepsChecked) {
+      return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
+                       absl::StrFormat("the step was taken when its group had made %d more, and "
+                                       "its ids can no longer be checked; take steps sooner",
+                                       current_.steps - slot.rounds.front() - 1));
+    }
+  }
+  std::int32_t first_row = 0;
+  for (const std::uint64_t step : slot.rounds) {
+    SY_RETURN_IF_ERROR(group.exchange().CheckIds(step, first_row));
+    first_row += slot.at_once;
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, TimePoint now) {
   Poll(now);
   SY_ASSIGN_OR_RETURN(StepLimits limits, LimitsOf(request.layer));
@@ -359,12 +412,10 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   if (copied) SY_RETURN_IF_ERROR(CopyIn(slot, &part));
   const MutexLock lock(mutex_);
   if (!copied) SY_RETURN_IF_ERROR(Prepare(request));
-  SY_ASSIGN_OR_RETURN(const LoggedStep step, Claim(request.layer, request.tokens));
-  SY_RETURN_IF_ERROR(MakeStep(step, &part));
+  SY_RETURN_IF_ERROR(MakeRounds(part, &slot));
   slot.group = current_.group;
   slot.places = places_;
   slot.epoch = served_.plan.epoch;
-  slot.step = current_.steps - 1;
   SY_RETURN_IF_ERROR(options_.stream->Record(slot.event.get()));
   if (request.y_on_stream) SY_RETURN_IF_ERROR(options_.stream->Precede(request.stream));
   slot.used = true;
@@ -409,8 +460,9 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   SY_RETURN_IF_ERROR(slot.event->status());
   const absl::Status fault = group->exchange().Fault();
   // Steps before the one that failed are results, unless their own ids were wrong.
-  if (fault.ok() || slot.step < StepOfFault(fault)) {
-    SY_RETURN_IF_ERROR(group->exchange().CheckIds(slot.step));
+  if (fault.ok() || slot.rounds.back() < StepOfFault(fault)) {
+    SY_RETURN_IF_ERROR(slot.failed);
+    SY_RETURN_IF_ERROR(CheckRounds(slot, *group));
     if (slot.copied) slot.copies->Give();
     return absl::OkStatus();
   }

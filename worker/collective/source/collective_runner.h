@@ -11,6 +11,9 @@
 // step fails, or a worker or another source is lost, the group has ended: its steps in flight fail,
 // and a new one is formed, on the plan of then.
 //
+// A step of more tokens than the group takes at once (CollectiveGroup::tokens_max) goes in rounds,
+// each a step of the group.
+//
 // x, ids, weights and y are memory that the device reaches, dense, x and y at multiples of 16
 // bytes, or all four are memory of the host, which Submit and Take copy. A step is not taken back
 // from its group: it ends by the group's own waits, about a deadline after it begins on the device.
@@ -84,7 +87,10 @@ class CollectiveRunner final : public StepRunner {
     std::shared_ptr<SourceGroup> group;
     std::shared_ptr<const StepPlaces> places;
     Epoch epoch;
-    std::uint64_t step = 0;  // of the group's, from 0
+    // The group's steps that it took, numbered from 0, each of `at_once` tokens but the last.
+    std::vector<std::uint64_t> rounds;
+    std::int32_t at_once = 0;
+    absl::Status failed;  // of a later round
     std::unique_ptr<DeviceEvent> event;
     std::unique_ptr<HostTensors> copies;  // of steps whose tensors the device does not reach
     bool copied = false;                  // this step is one
@@ -107,6 +113,9 @@ class CollectiveRunner final : public StepRunner {
   // Finds the group's step for a request, making the steps before it without tokens.
   absl::StatusOr<LoggedStep> Claim(LayerId layer, std::int32_t tokens) SY_REQUIRES(mutex_);
   absl::Status MakeStep(const LoggedStep& step, const StepRequest* request) SY_REQUIRES(mutex_);
+  absl::Status MakeRounds(const StepRequest& request, Slot* slot) SY_REQUIRES(mutex_);
+  // Whether the ids of a step that has ended were right.
+  [[nodiscard]] absl::Status CheckRounds(const Slot& slot, SourceGroup& group) const;
   void Form(const PlanUpdate& on);
   bool FollowForming(TimePoint now);
   absl::Status TakeOver(const std::shared_ptr<SourceGroup>& formed);

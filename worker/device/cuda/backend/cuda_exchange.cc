@@ -9,16 +9,25 @@
 #include "core/base/status_macros.h"
 #include "core/resolve/collective_group.h"
 #include "worker/device/cuda/backend/expert_products.h"
+#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/normal.h"
 
 namespace switchyard {
 namespace {
 
 static_assert(kCudaGroupLimits.tokens_max == cuda::kExchangeTokensMax &&
+              kCudaGroupLimits.normal_tokens_max == cuda::kNormalTokensMax &&
               kCudaGroupLimits.ranks_max == cuda::kExchangeRanksMax &&
               kCudaGroupLimits.experts_max == cuda::kExchangeExpertsMax &&
               kCudaGroupLimits.top_k_max == cuda::kExchangeTopKMax &&
               kCudaGroupLimits.hidden_max == cuda::kExchangeHiddenMax &&
-              kCudaGroupLimits.pairs_max == cuda::kExchangePairsMax);
+              kCudaGroupLimits.pairs_max == cuda::kExchangePairsMax &&
+              kCudaGroupLimits.normal_pairs_max == cuda::kNormalPairsMax);
+
+// Experts run over so many pairs at a time, which bounds the memory for what is between their
+// products; few steps have more.
+constexpr int kPassPairsMin = cuda::kExchangePairsMax;
+constexpr int kPassPairsMax = 65536;
 
 absl::Status BadGroup(absl::string_view why) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
@@ -48,6 +57,12 @@ absl::StatusOr<cuda::ExchangeShape> ShapeOf(const ExchangeSpec& spec) {
                                                    : cuda::ExchangeUnit::kPerExpert};
 }
 
+int PassPairs(const cuda::ExchangeShape& shape) {
+  const int twice_even = 2 * shape.tokens_max * shape.top_k;
+  return std::min(cuda::ExchangeSlotsMax(shape),
+                  std::clamp(twice_even, kPassPairsMin, kPassPairsMax));
+}
+
 std::size_t Lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
 
 }  // namespace
@@ -69,18 +84,21 @@ absl::StatusOr<std::unique_ptr<CudaExchange>> CudaExchange::Create(DeviceBackend
 }
 
 absl::Status CudaExchange::AllocateExperts(DeviceBackend* device) {
-  const auto slots = static_cast<std::size_t>(member_->slots_max());
-  SY_ASSIGN_OR_RETURN(workspace_,
-                      CudaWorkspace::Create(spec_.shape, member_->slots_max(), shared_->fault));
-  const std::size_t rows = Lines(slots * sizeof(cuda::PassRow));
-  const std::size_t terms = Lines(slots * sizeof(cuda::PairTerm));
-  const std::size_t counts =
-      cuda::kRoutes * static_cast<std::size_t>(spec_.experts_of_rank()) * sizeof(std::int32_t);
-  SY_ASSIGN_OR_RETURN(pair_memory_, device->Allocate(rows + terms + counts, MemoryKind::kDevice));
+  pass_pairs_ = PassPairs(member_->rank().shape);
+  const auto pairs = static_cast<std::size_t>(pass_pairs_);
+  SY_ASSIGN_OR_RETURN(workspace_, CudaWorkspace::Create(spec_.shape, pairs, shared_->fault));
+  const std::size_t rows = Lines(pairs * sizeof(cuda::PassRow));
+  const std::size_t terms = Lines(pairs * sizeof(cuda::PairTerm));
+  const std::size_t experts =
+      static_cast<std::size_t>(spec_.experts_of_rank()) * sizeof(std::int32_t);
+  const std::size_t counts = Lines(cuda::kRoutes * experts);
+  SY_ASSIGN_OR_RETURN(pair_memory_,
+                      device->Allocate(rows + terms + counts + experts, MemoryKind::kDevice));
   std::byte* const at = pair_memory_->data();
   pairs_ = {.rows = reinterpret_cast<cuda::PassRow*>(at),
             .terms = reinterpret_cast<cuda::PairTerm*>(at + rows),
-            .counts = reinterpret_cast<std::int32_t*>(at + rows + terms)};
+            .counts = reinterpret_cast<std::int32_t*>(at + rows + terms),
+            .offsets = reinterpret_cast<std::int32_t*>(at + rows + terms + counts)};
   return absl::OkStatus();
 }
 
@@ -120,27 +138,36 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
                                       .places = step.places,
                                       .rows = member_->rows()};
   CudaFault& fault = shared_->fault;
-  SY_RETURN_IF_ERROR(fault.Check(DispatchLowLatency(member_->rank(), of_kernels, false, stream),
+  const cuda::ExchangeRank& rank = member_->rank();
+  const bool normal = IsNormal(rank.shape);
+  SY_RETURN_IF_ERROR(fault.Check(normal ? DispatchNormal(rank, of_kernels, stream)
+                                        : DispatchLowLatency(rank, of_kernels, false, stream),
                                  "dispatching rows"));
-  if (has_experts()) SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, stream));
+  if (has_experts()) {
+    const int all = cuda::LandedPairsMax(rank.shape, step.cover);
+    for (int first = 0; first < all; first += pass_pairs_) {
+      const cuda::PairWindow window{.first = first, .count = std::min(pass_pairs_, all - first)};
+      SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, window, stream));
+    }
+  }
   const auto* const answers = reinterpret_cast<const std::uint16_t*>(answers_->data());
-  const cudaError_t combined =
-      step.y_dtype == OutputDtype::kF32
-          ? CombineLowLatency(member_->rank(), of_kernels, answers, static_cast<float*>(step.y),
-                              false, stream)
-          : CombineLowLatency(member_->rank(), of_kernels, answers,
-                              static_cast<std::uint16_t*>(step.y), false, stream);
-  return fault.Check(combined, "combining answers");
+  const auto combine = [&](auto* y) {
+    return normal ? CombineNormal(rank, of_kernels, answers, y, stream)
+                  : CombineLowLatency(rank, of_kernels, answers, y, false, stream);
+  };
+  return fault.Check(step.y_dtype == OutputDtype::kF32
+                         ? combine(static_cast<float*>(step.y))
+                         : combine(static_cast<std::uint16_t*>(step.y)),
+                     "combining answers");
 }
 
 absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
-                                      const cuda::ExchangeStep& of_kernels, cudaStream_t stream) {
+                                      const cuda::ExchangeStep& of_kernels,
+                                      const cuda::PairWindow& window, cudaStream_t stream) {
   const auto& table = static_cast<const CudaTable&>(*step.experts);
   const std::int32_t experts = table.slots();
-  const cuda::ExchangeRank& rank = member_->rank();
-  const int pairs_max = cuda::LandedPairsMax(rank.shape, step.cover);
   SY_RETURN_IF_ERROR(shared_->fault.Check(
-      ListLandedPairs(rank, of_kernels, table.facts(),
+      ListLandedPairs(member_->rank(), of_kernels, window, table.facts(),
                       reinterpret_cast<std::uint16_t*>(answers_->data()), pairs_, stream),
       "listing the rows of a step"));
   ExpertProducts products(table, *workspace_, stream, &shared_->fault);
@@ -154,10 +181,10 @@ absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
                                     .terms = pairs_.terms,
                                     .experts = table.facts(),
                                     .amax = nullptr,
-                                    .count = pairs_max,
+                                    .count = window.count,
                                     .width = 1},
                            .counts = pairs_.counts,
-                           .offsets = member_->rows().offsets};
+                           .offsets = pairs_.offsets};
   SY_RETURN_IF_ERROR(products.Multiply(pairs));
   return products.Answer(pairs.list, false, false, nullptr);
 }

@@ -34,8 +34,8 @@ class CudaExchange final : public Exchange {
     return member_->Join(keys, patience);
   }
   absl::Status Step(Stream* stream, const ExchangeStep& step) override;
-  [[nodiscard]] absl::Status CheckIds(std::uint64_t step) const override {
-    return member_->CheckIds(step);
+  [[nodiscard]] absl::Status CheckIds(std::uint64_t step, std::int32_t first_row) const override {
+    return member_->CheckIds(step, first_row);
   }
   void Lose(std::int32_t rank) override { member_->Lose(rank); }
   [[nodiscard]] absl::Status Fault() const override { return member_->Fault(); }
@@ -49,12 +49,13 @@ class CudaExchange final : public Exchange {
   [[nodiscard]] absl::Status Check(const ExchangeStep& step) const;
   absl::Status Enqueue(const ExchangeStep& step, cudaStream_t stream);
   absl::Status RunExperts(const ExchangeStep& step, const cuda::ExchangeStep& of_kernels,
-                          cudaStream_t stream);
+                          const cuda::PairWindow& window, cudaStream_t stream);
 
   CudaShared* const shared_;
   const ExchangeSpec spec_;
   std::unique_ptr<ExchangeMember> member_;
   std::unique_ptr<CudaWorkspace> workspace_;  // null: no experts
+  int pass_pairs_ = 0;                        // that it has room for
   std::unique_ptr<Buffer> pair_memory_;
   cuda::LandedPairs pairs_;
   std::unique_ptr<Buffer> answers_;  // BF16 [slots][hidden]

@@ -53,6 +53,14 @@ std::size_t PlaceLists(const cuda::ExchangeShape& shape, std::byte* base,
   return pieces.used();
 }
 
+// Of the words of normal mode: the table, the rows, then answers by chunks of tokens.
+std::string NameOfAwaited(std::uint32_t awaited) {
+  constexpr std::uint32_t kFirstChunk = 3;
+  if (awaited == 0) return "it";
+  if (awaited < kFirstChunk) return awaited == 1 ? "its table of tokens" : "its rows";
+  return absl::StrCat("its answers to chunk ", awaited - kFirstChunk);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
@@ -65,7 +73,7 @@ absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
             "%d, top-k %d and %d experts of a rank; at most %d ranks, %d tokens and %d "
             "choices in all, hidden a multiple of 128 up to %d",
             rank, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k, shape.experts_of_rank,
-            cuda::kExchangeRanksMax, cuda::kExchangeTokensMax, cuda::kExchangePairsMax,
+            cuda::kExchangeRanksMax, cuda::kNormalTokensMax, cuda::kNormalPairsMax,
             cuda::kExchangeHiddenMax));
   }
   std::unique_ptr<ExchangeMember> member(new ExchangeMember());
@@ -121,14 +129,14 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
   return absl::OkStatus();
 }
 
-absl::Status ExchangeMember::CheckIds(std::uint64_t step) const {
+absl::Status ExchangeMember::CheckIds(std::uint64_t step, std::int32_t first_row) const {
   const std::atomic_ref<std::uint64_t> choice(rank_.report->choices[step % cuda::kExchangeReports]);
   const std::uint64_t found = choice.load(std::memory_order_acquire);
   const auto place = static_cast<std::uint32_t>(found);
   if (place == 0 || found >> 32 != (step & 0xffffffffU)) return absl::OkStatus();
   const bool twice = (place & cuda::kChosenTwice) != 0;
   const auto at = static_cast<int>((place & ~cuda::kChosenTwice) - 1);
-  const int row = at / rank_.shape.top_k;
+  const std::int32_t row = first_row + at / rank_.shape.top_k;
   const int k = at % rank_.shape.top_k;
   return MakeError(
       absl::StatusCode::kInvalidArgument,
@@ -158,8 +166,8 @@ absl::Status ExchangeMember::Fault() const {
       absl::StrFormat("rank %d, step %d of the group: ", rank_.report->rank, rank_.report->step);
   if (late) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                     who +
-                         "it did not come in time; this step and all later ones of the group are "
+                     who + NameOfAwaited(rank_.report->awaited) +
+                         " did not come in time; this step and all later ones of the group are "
                          "no results",
                      metadata);
   }

@@ -18,7 +18,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
-#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/exchange_rank.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {
@@ -47,7 +47,7 @@ class ExchangeMember {
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
   // As Exchange::CheckIds.
-  [[nodiscard]] absl::Status CheckIds(std::uint64_t step) const;
+  [[nodiscard]] absl::Status CheckIds(std::uint64_t step, std::int32_t first_row) const;
   // As Exchange::Lose.
   void Lose(int rank);
   // OK if the steps so far are results; else why the first of the others is none: kUnavailable

@@ -6,7 +6,7 @@
 
 #include <cuda_runtime.h>
 
-#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/exchange_rank.h"
 
 namespace switchyard::cuda {
 

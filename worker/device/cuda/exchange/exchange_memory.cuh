@@ -4,11 +4,12 @@
 
 #include <cstdint>
 
-#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/exchange_rank.h"
 #include "worker/device/cuda/ptx.cuh"
 
 namespace switchyard::cuda {
 
+constexpr std::uint32_t kAllLanes = 0xffffffffU;
 constexpr std::uint32_t kPoison = 0xffffffffU;
 
 // Volatile, which is relaxed of system scope and never narrowed: of a relaxed load whose words are
@@ -17,11 +18,10 @@ constexpr std::uint32_t kPoison = 0xffffffffU;
 __device__ __forceinline__ uint4 LoadSystem(const void* from) {
   std::uint64_t low;
   std::uint64_t high;
-  asm volatile(
-      "{.reg .b128 t; ld.volatile.global.b128 t, [%2]; mov.b128 {%0, %1}, t;}"
-      : "=l"(low), "=l"(high)
-      : "l"(from)
-      : "memory");
+  asm volatile("{.reg .b128 t; ld.volatile.global.b128 t, [%2]; mov.b128 {%0, %1}, t;}"
+               : "=l"(low), "=l"(high)
+               : "l"(from)
+               : "memory");
   return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                     static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
 }
@@ -34,9 +34,22 @@ __device__ __forceinline__ std::uint32_t LoadFirstWord(const void* from) {
 __device__ __forceinline__ void StoreSystem(void* to, uint4 value) {
   const std::uint64_t low = value.x | static_cast<std::uint64_t>(value.y) << 32;
   const std::uint64_t high = value.z | static_cast<std::uint64_t>(value.w) << 32;
-  asm volatile("{.reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t;}" ::"l"(to),
-               "l"(low), "l"(high)
+  asm volatile(
+      "{.reg .b128 t; mov.b128 t, {%1, %2}; st.relaxed.sys.global.b128 [%0], t;}" ::"l"(to),
+      "l"(low), "l"(high)
+      : "memory");
+}
+// All that this thread has read and written, and what a CTA's other threads had before a barrier,
+// comes before what it writes from now on, for every GPU.
+__device__ __forceinline__ void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
+// Of this GPU; what others have added comes before what is read from now on.
+__device__ __forceinline__ std::uint32_t AddAcquireRelease(std::uint32_t* at, std::uint32_t value) {
+  std::uint32_t before;
+  asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
+               : "=r"(before)
+               : "l"(at), "r"(value)
                : "memory");
+  return before;
 }
 // 16 bytes that only this rank writes now.
 __device__ __forceinline__ void StorePoison(void* to) {
@@ -103,7 +116,8 @@ class Patience {
   // all threads that wait would hold up every step.
   __device__ __forceinline__ static bool IsGone(const ExchangeRank& group, int rank) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    if (group.report == nullptr || lane != __ffs(static_cast<int>(__activemask())) - 1) return false;
+    if (group.report == nullptr || lane != __ffs(static_cast<int>(__activemask())) - 1)
+      return false;
     std::uint32_t gone;
     asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
                  : "=r"(gone)

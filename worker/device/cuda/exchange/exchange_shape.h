@@ -1,18 +1,20 @@
 // The memory that the ranks of a group exchange rows through, and what its sizes follow from.
 //
 // Every rank has one heap, of the same layout, which all others map (DeviceBackend::AllocateShared
-// between processes). A rank writes into the heaps of others and reads its own. There are three
-// buffers of everything, used in turn by steps:
+// between processes). A rank writes into the heaps of others and reads its own. Groups of few
+// tokens have three buffers of everything, used in turn by steps; those of many (IsNormal) one:
 //
-//   headers  [buffer][source]          16 bytes: tokens, shape, tag
+//   headers  [buffer][source]          16 bytes: tokens, shape, tag; with many tokens also the
+//   words
+//                                      that say how far the source has come (normal.h)
 //   table    [buffer][source][token]   packets of 16 bytes: two expert ids, their weights, tag
 //   rows     [buffer][source][token]   the row in its wire format, scales behind the data
 //   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16; or
 //            [buffer][token][choice]       the row of one expert, BF16
 //
-// A token's place is its number at its source, so that nobody counts before rows fly. Rows and
+// A token's place is its number at its source, so that nobody counts before rows fly. Few rows and
 // answers say by themselves that they are there: their memory holds 0xff until they land, and no
-// 16 bytes of them begin with four such bytes (low_latency.h).
+// 16 bytes of them begin with four such bytes (low_latency.h). Many have words.
 #pragma once
 
 #include <cstddef>
@@ -20,14 +22,23 @@
 
 namespace switchyard::cuda {
 
+// Of what ranks write into each other's heaps, and when. Processes of two releases that differ in
+// it say that their steps do not match, where they would wait for words that never come.
+constexpr int kExchangeVersion = 2;
 constexpr int kExchangeRanksMax = 8;
 constexpr int kExchangeBuffers = 3;
-constexpr int kExchangeTokensMax = 256;
+constexpr int kExchangeTokensMax = 256;  // by the kernels of few tokens
+constexpr int kNormalTokensMax = 8192;
 constexpr int kExchangeTopKMax = 16;
 constexpr int kExchangeExpertsMax = 512;  // of a rank
 constexpr int kExchangeHiddenMax = 8192;
-// Bounds ranks * tokens * top-k: one CTA lists them all in its shared memory.
+// Bounds ranks * tokens * top-k of few tokens: one CTA lists them all in its shared memory.
 constexpr int kExchangePairsMax = 24576;
+constexpr int kNormalPairsMax = 524288;
+constexpr int kListCtas = 8;          // make the lists of many tokens
+constexpr int kChunkTokensMin = 256;  // whose answers a source waits for at once, of many
+constexpr int kAnswerChunksMax = kNormalTokensMax / kChunkTokensMin;
+constexpr int kHeaderBytes = 1024;
 constexpr int kColumnsOfWarp = 512;  // of a row
 
 // FP8: E4M3 codes and an FP32 scale for each 128 values, by the formula of the FP8 codec. BF16: as
@@ -55,13 +66,24 @@ __host__ __device__ constexpr int ExpertsOf(const ExchangeShape& shape) {
   return (shape.expert_ranks == 0 ? shape.ranks : shape.expert_ranks) * shape.experts_of_rank;
 }
 
+// Whether a step may have more tokens than the kernels of low_latency.h take; then those of
+// normal.h serve all its steps.
+__host__ __device__ constexpr bool IsNormal(const ExchangeShape& shape) {
+  return shape.tokens_max > kExchangeTokensMax ||
+         shape.ranks * shape.tokens_max * shape.top_k > kExchangePairsMax;
+}
+__host__ __device__ constexpr int BuffersOf(const ExchangeShape& shape) {
+  return IsNormal(shape) ? 1 : kExchangeBuffers;
+}
+
 constexpr bool IsExchangeShape(const ExchangeShape& shape) {
   return shape.ranks >= 1 && shape.ranks <= kExchangeRanksMax && shape.tokens_max >= 1 &&
-         shape.tokens_max <= kExchangeTokensMax && shape.hidden >= 128 &&
+         shape.tokens_max <= kNormalTokensMax && shape.hidden >= 128 &&
          shape.hidden <= kExchangeHiddenMax && shape.hidden % 128 == 0 && shape.top_k >= 1 &&
          shape.top_k <= kExchangeTopKMax && shape.experts_of_rank >= 1 && shape.expert_ranks >= 0 &&
          shape.expert_ranks <= shape.ranks && shape.experts_of_rank <= kExchangeExpertsMax &&
-         shape.ranks * shape.tokens_max * shape.top_k <= kExchangePairsMax;
+         shape.ranks * shape.tokens_max * shape.top_k <= kNormalPairsMax &&
+         (!IsNormal(shape) || shape.unit == ExchangeUnit::kPerWorker);
 }
 
 // One of the top-k of a token.
@@ -83,7 +105,7 @@ struct ExchangeLayout {
 
   [[nodiscard]] __host__ __device__ constexpr std::int64_t Header(const ExchangeShape& shape,
                                                                   int buffer, int source) const {
-    return headers + static_cast<std::int64_t>(buffer * shape.ranks + source) * 128;
+    return headers + static_cast<std::int64_t>(buffer * shape.ranks + source) * kHeaderBytes;
   }
   [[nodiscard]] __host__ __device__ constexpr std::int64_t Packet(const ExchangeShape& shape,
                                                                   int buffer, int source, int token,
@@ -119,8 +141,8 @@ struct ExchangeLayout {
 // REQUIRES: IsExchangeShape(shape).
 constexpr ExchangeLayout LayoutOf(const ExchangeShape& shape) {
   constexpr auto aligned = [](std::int64_t bytes) { return (bytes + 127) / 128 * 128; };
-  const std::int64_t places =
-      static_cast<std::int64_t>(kExchangeBuffers) * shape.ranks * shape.tokens_max;
+  const std::int64_t buffers = BuffersOf(shape);
+  const std::int64_t places = buffers * shape.ranks * shape.tokens_max;
   const bool fp8 = shape.format == ExchangeFormat::kFp8;
   ExchangeLayout layout;
   layout.packets = (shape.top_k + 1) / 2;
@@ -128,13 +150,11 @@ constexpr ExchangeLayout LayoutOf(const ExchangeShape& shape) {
   layout.row_bytes = fp8 ? shape.hidden + (shape.hidden + 511) / 512 * 16 : shape.hidden * 2;
   layout.row_stride = static_cast<int>(aligned(layout.row_bytes));
   layout.answer_stride = static_cast<int>(aligned(shape.hidden * 2));
-  layout.table = static_cast<std::int64_t>(kExchangeBuffers) * shape.ranks * 128;
+  layout.table = buffers * shape.ranks * kHeaderBytes;
   layout.rows = aligned(layout.table + places * layout.packets * 16);
   layout.answers = layout.rows + places * layout.row_stride;
   const std::int64_t answers =
-      shape.unit == ExchangeUnit::kPerWorker
-          ? places
-          : static_cast<std::int64_t>(kExchangeBuffers) * shape.tokens_max * shape.top_k;
+      shape.unit == ExchangeUnit::kPerWorker ? places : buffers * shape.tokens_max * shape.top_k;
   layout.bytes = layout.answers + answers * layout.answer_stride;
   return layout;
 }

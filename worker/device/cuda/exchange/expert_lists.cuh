@@ -5,8 +5,8 @@
 #include <cstdint>
 
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/exchange_rank.h"
 #include "worker/device/cuda/exchange/list_memory.cuh"
-#include "worker/device/cuda/exchange/low_latency.h"
 #include "worker/device/cuda/exchange/step_table.cuh"
 
 namespace switchyard::cuda {
@@ -35,7 +35,7 @@ class ListMaker {
     // By the last warp, which has the fewest tokens.
     if (tid >= threads - 32) CheckHeader(tid - (threads - 32));
     __syncthreads();
-    if (tid < 32) memory_.AddUp(experts);
+    if (tid < 32) AddUp(memory_.counts, memory_.offsets, experts);
     __syncthreads();
     PlaceRows();
     for (int e = tid; e <= experts; e += threads) {
@@ -57,8 +57,8 @@ class ListMaker {
     while (true) {
       const uint4 header = LoadSystem(HeaderOf(source));
       if (header.w == tag_) {
-        const bool alike = header.y == ShapeHash(group_.shape) &&
-                           static_cast<int>(header.x >> 16) == step_.cover;
+        const bool alike =
+            header.y == ShapeHash(group_.shape) && static_cast<int>(header.x >> 16) == step_.cover;
         if (!alike) Lose(group_, source, number_, ExchangeFault::kMismatch);
         return;
       }
@@ -94,15 +94,16 @@ class ListMaker {
 #pragma unroll
       for (int s = 0; s < kSourcesInFlight; ++s) {
         if ((awaited >> s & 1U) == 0) continue;
-        words[s] =
-            LoadSystem(own + group_.layout.Packet(group_.shape, buffer_, first + s, token, share_.packet));
+        words[s] = LoadSystem(
+            own + group_.layout.Packet(group_.shape, buffer_, first + s, token, share_.packet));
         headers[s] = LoadSystem(HeaderOf(first + s));
       }
 #pragma unroll
       for (int s = 0; s < kSourcesInFlight; ++s) {
         if ((awaited >> s & 1U) == 0) continue;
         const bool here = words[s].w == tag_;
-        const bool absent = headers[s].w == tag_ && token >= static_cast<int>(headers[s].x & 0xffffU);
+        const bool absent =
+            headers[s].w == tag_ && token >= static_cast<int>(headers[s].x & 0xffffU);
         if (here || absent) awaited &= ~(1U << s);
         if (here) there |= 1U << s;
       }
@@ -129,8 +130,9 @@ class ListMaker {
     for (int i = 0; i < 2; ++i) {
       const int local = there ? LocalExpert(group_, words.x >> (16 * i) & 0xffffU) : -1;
       memory_.entries[entry + i] =
-          local < 0 ? kNoEntry
-                    : static_cast<std::uint32_t>(local << 16 | atomicAdd(&memory_.counts[local], 1));
+          local < 0
+              ? kNoEntry
+              : static_cast<std::uint32_t>(local << 16 | atomicAdd(&memory_.counts[local], 1));
       if (!there || 2 * share_.packet + i >= group_.shape.top_k) continue;
       step_.rows.weights[choice + i] = __uint_as_float(weights[i]);
     }
@@ -142,8 +144,8 @@ class ListMaker {
 #pragma unroll 4
       for (int source = 0; source < group_.shape.ranks; ++source) {
         const int choice = ChoiceOf(source, token);
-        const auto row = static_cast<std::int32_t>(
-            ExchangeLayout::Place(group_.shape, buffer_, source, token));
+        const auto row =
+            static_cast<std::int32_t>(ExchangeLayout::Place(group_.shape, buffer_, source, token));
 #pragma unroll
         for (int i = 0; i < 2; ++i) {
           if (2 * share_.packet + i >= group_.shape.top_k) continue;

@@ -14,7 +14,7 @@ struct LandedArguments {
   const ExpertFacts* experts;
   std::uint16_t* answers;
   LandedPairs out;
-  int pairs_max;
+  PairWindow window;
 };
 
 // The expert whose slots hold this one.
@@ -37,24 +37,30 @@ __global__ void __launch_bounds__(kThreads)
   const int experts = args.shape.experts_of_rank;
   const int pairs = args.lists.offsets[experts];
   const auto at = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
+  const auto in_window = [&args](int slot) {
+    return min(max(slot - args.window.first, 0), args.window.count);
+  };
   for (int i = at; i < kRoutes * experts; i += static_cast<int>(gridDim.x * blockDim.x)) {
     const int e = i % experts;
     const bool is_route = static_cast<int>(args.experts[e].route) == i / experts;
-    args.out.counts[i] = is_route ? args.lists.counts[e] : 0;
+    const int begin = in_window(args.lists.offsets[e]);
+    args.out.counts[i] = is_route ? in_window(args.lists.offsets[e + 1]) - begin : 0;
+    if (i < experts) args.out.offsets[e] = begin;
   }
-  if (at >= args.pairs_max) return;
+  if (at >= args.window.count) return;
   PassRow row;
   PairTerm term;
-  if (at < pairs) {
+  const int slot = args.window.first + at;
+  if (slot < pairs) {
     const bool fp8 = args.shape.format == ExchangeFormat::kFp8;
-    row.data = args.rows + static_cast<std::int64_t>(args.lists.row_index[at]) * args.row_stride;
+    row.data = args.rows + static_cast<std::int64_t>(args.lists.row_index[slot]) * args.row_stride;
     row.scales = row.data + args.shape.hidden;
     row.out = reinterpret_cast<std::byte*>(args.answers +
-                                           static_cast<std::int64_t>(at) * args.shape.hidden);
+                                           static_cast<std::int64_t>(slot) * args.shape.hidden);
     row.format = fp8 ? RowFormat::kFp8 : RowFormat::kBf16;
     row.rounded = fp8;
     term.place = at;
-    term.slot = ExpertOfSlot(args.lists.offsets, experts, at);
+    term.slot = ExpertOfSlot(args.lists.offsets, experts, slot);
   }
   args.out.rows[at] = row;
   args.out.terms[at] = term;
@@ -63,10 +69,11 @@ __global__ void __launch_bounds__(kThreads)
 }  // namespace
 
 cudaError_t ListLandedPairs(const ExchangeRank& rank, const ExchangeStep& step,
-                            const ExpertFacts* experts, std::uint16_t* answers,
-                            const LandedPairs& out, cudaStream_t stream) {
+                            const PairWindow& window, const ExpertFacts* experts,
+                            std::uint16_t* answers, const LandedPairs& out, cudaStream_t stream) {
   if (!IsExchangeStep(rank, step) || experts == nullptr || answers == nullptr ||
-      out.rows == nullptr || out.terms == nullptr || out.counts == nullptr) {
+      out.rows == nullptr || out.terms == nullptr || out.counts == nullptr ||
+      out.offsets == nullptr || window.first < 0 || window.count < 1) {
     return cudaErrorInvalidValue;
   }
   LandedArguments args{};
@@ -77,8 +84,8 @@ cudaError_t ListLandedPairs(const ExchangeRank& rank, const ExchangeStep& step,
   args.experts = experts;
   args.answers = answers;
   args.out = out;
-  args.pairs_max = LandedPairsMax(rank.shape, step.cover);
-  const int ctas = (args.pairs_max + kThreads - 1) / kThreads;
+  args.window = window;
+  const int ctas = (window.count + kThreads - 1) / kThreads;
   ListPairs<<<ctas, kThreads, 0, stream>>>(args);
   return cudaGetLastError();
 }

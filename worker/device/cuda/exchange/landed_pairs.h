@@ -10,18 +10,25 @@
 
 #include <cuda_runtime_api.h>
 
-#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/exchange_rank.h"
 #include "worker/device/cuda/steps/expert_facts.h"
 
 namespace switchyard::cuda {
 
-// In memory of the rank's device. As many rows and terms as a step can have, LandedPairsMax; those
-// that it has not are rows without an answer and without a place.
+// The slots of one pass.
+struct PairWindow {
+  int first = 0;
+  int count = 0;
+};
+
+// In memory of the rank's device. Rows and terms of a window's slots; those that the step has not
+// are rows without an answer and without a place.
 struct LandedPairs {
   PassRow* rows = nullptr;
   PairTerm* terms = nullptr;
-  std::int32_t* counts =
-      nullptr;  // [kRoutes][experts_of_rank], as the products of routes take them
+  // [kRoutes][experts_of_rank], as the products of routes take them
+  std::int32_t* counts = nullptr;
+  std::int32_t* offsets = nullptr;  // [experts_of_rank], in the window
 };
 
 // Pairs of a step that covers so many tokens.
@@ -33,7 +40,7 @@ constexpr int LandedPairsMax(const ExchangeShape& shape, int cover) {
 // After the step's dispatch. `experts`: facts by slot, of experts_of_rank. `answers`: as
 // CombineLowLatency takes them.
 cudaError_t ListLandedPairs(const ExchangeRank& rank, const ExchangeStep& step,
-                            const ExpertFacts* experts, std::uint16_t* answers,
-                            const LandedPairs& out, cudaStream_t stream);
+                            const PairWindow& window, const ExpertFacts* experts,
+                            std::uint16_t* answers, const LandedPairs& out, cudaStream_t stream);
 
 }  // namespace switchyard::cuda

@@ -1,4 +1,4 @@
-// The shared memory in which a CTA makes the lists of a dispatch.
+// The shared memory in which CTAs make the lists of a dispatch.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,25 @@
 namespace switchyard::cuda {
 
 constexpr std::uint32_t kNoEntry = 0xffffffffU;
+
+// Offsets [experts + 1] from counts [experts]. By the first warp.
+__device__ __forceinline__ void AddUp(const std::int32_t* counts, std::int32_t* offsets,
+                                      int experts) {
+  const auto lane = static_cast<int>(threadIdx.x);
+  int before = 0;
+  for (int base = 0; base < experts; base += 32) {
+    const int e = base + lane;
+    int sum = e < experts ? counts[e] : 0;
+#pragma unroll
+    for (int d = 1; d < 32; d *= 2) {
+      const int below = __shfl_up_sync(0xffffffffU, sum, d);
+      if (lane >= d) sum += below;
+    }
+    if (e < experts) offsets[e + 1] = before + sum;
+    before += __shfl_sync(0xffffffffU, sum, 31);
+  }
+  if (lane == 0) offsets[0] = 0;
+}
 
 // In dynamic shared memory, for a step that covers `cover` tokens of a source.
 struct ListMemory {
@@ -21,24 +40,6 @@ struct ListMemory {
       : entries(static_cast<std::uint32_t*>(memory)),
         counts(reinterpret_cast<std::int32_t*>(entries + Entries(shape, cover))),
         offsets(counts + shape.experts_of_rank) {}
-
-  // Offsets from counts. By the first warp.
-  __device__ __forceinline__ void AddUp(int experts) const {
-    const auto lane = static_cast<int>(threadIdx.x);
-    int before = 0;
-    for (int base = 0; base < experts; base += 32) {
-      const int e = base + lane;
-      int sum = e < experts ? counts[e] : 0;
-#pragma unroll
-      for (int d = 1; d < 32; d *= 2) {
-        const int below = __shfl_up_sync(0xffffffffU, sum, d);
-        if (lane >= d) sum += below;
-      }
-      if (e < experts) offsets[e + 1] = before + sum;
-      before += __shfl_sync(0xffffffffU, sum, 31);
-    }
-    if (lane == 0) offsets[0] = 0;
-  }
 
   std::uint32_t* entries;  // of a choice: expert << 16 | position, or kNoEntry
   std::int32_t* counts;    // by expert

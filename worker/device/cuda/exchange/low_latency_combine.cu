@@ -1,7 +1,6 @@
 // A CTA has a token of each rank, or some columns of it: it sums this rank's experts for the token
 // of every source, sends the sums, and then adds what all ranks have sent for its own token.
-#include <cuda_bf16.h>
-
+#include "worker/device/cuda/exchange/answer_math.cuh"
 #include "worker/device/cuda/exchange/exchange_launch.h"
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
 #include "worker/device/cuda/exchange/low_latency.h"
@@ -10,7 +9,6 @@
 namespace switchyard::cuda {
 namespace {
 
-constexpr std::uint32_t kAllLanes = 0xffffffffU;
 constexpr int kCtasMax = 128;  // that run at once, an SM each
 constexpr int kWarpsMax = 16;  // so a thread has 128 registers, for the loads of kUnitsAtOnce
 constexpr int kChoicesAtOnce = 4;
@@ -27,17 +25,6 @@ struct CombineArguments {
   bool fp32;  // out
   int parts;  // of a row, each for a CTA
 };
-
-__device__ __forceinline__ float LowHalf(std::uint32_t pair) {
-  return __uint_as_float(pair << 16);
-}
-__device__ __forceinline__ float HighHalf(std::uint32_t pair) {
-  return __uint_as_float(pair & 0xffff0000U);
-}
-__device__ __forceinline__ std::uint32_t RoundedPair(float low, float high) {
-  const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-  return *reinterpret_cast<const std::uint32_t*>(&pair);
-}
 
 // The choices of a token of a source that this rank has experts for, in ascending order.
 struct Choices {
@@ -85,7 +72,8 @@ class Combiner {
     for (int i = 0; i < kChoicesAtOnce; ++i) {
       if (first + i >= choices.count) continue;
       const auto* answer = reinterpret_cast<const uint4*>(
-          args_.answers + static_cast<std::int64_t>(choices.slots[first + i]) * group_.shape.hidden);
+          args_.answers +
+          static_cast<std::int64_t>(choices.slots[first + i]) * group_.shape.hidden);
       words[i] = answer[unit];
     }
   }
@@ -98,10 +86,10 @@ class Combiner {
 #pragma unroll
       for (int i = 0; i < kChoicesAtOnce; ++i) {
         if (first + i >= choices.count) continue;
-        Add(words[i], choices.weights[first + i], sums);
+        AddUnit(words[i], choices.weights[first + i], sums);
       }
     }
-    return WithoutPoison(Rounded(sums));
+    return WithoutPoison(RoundedUnit(sums));
   }
   __device__ __forceinline__ void Send(int source, int token, int unit, uint4 sum) const {
     StoreSystem(group_.heaps[source] +
@@ -135,7 +123,7 @@ class Combiner {
     }
     const std::int64_t at = static_cast<std::int64_t>(token) * group_.shape.hidden + unit * 8;
     if (!args_.fp32) {
-      *reinterpret_cast<uint4*>(args_.out + at * 2) = Rounded(sums);
+      *reinterpret_cast<uint4*>(args_.out + at * 2) = RoundedUnit(sums);
       return;
     }
     auto* out = reinterpret_cast<float4*>(args_.out + at * 4);
@@ -187,7 +175,7 @@ class Combiner {
 #pragma unroll
     for (int i = 0; i < kTermsAtOnce; ++i) {
       if ((terms >> i & 1U) == 0) continue;
-      Add(words[i], WeightOf(first + i, token), sums);
+      AddUnit(words[i], WeightOf(first + i, token), sums);
       if ((landed >> i & 1U) != 0) StorePoison(AnswerOf(first + i, token, unit));
     }
   }
@@ -207,20 +195,6 @@ class Combiner {
   [[nodiscard]] __device__ __forceinline__ float WeightOf(int term, int token) const {
     return kPerWorker ? 1.0F : args_.step.weights[token * group_.shape.top_k + term];
   }
-  // Fused: a product and a sum are rounded once.
-  __device__ __forceinline__ static void Add(const uint4& words, float weight, float (&sums)[8]) {
-    const std::uint32_t pairs[4] = {words.x, words.y, words.z, words.w};
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      sums[2 * i] = __fmaf_rn(weight, LowHalf(pairs[i]), sums[2 * i]);
-      sums[2 * i + 1] = __fmaf_rn(weight, HighHalf(pairs[i]), sums[2 * i + 1]);
-    }
-  }
-  __device__ __forceinline__ static uint4 Rounded(const float (&sums)[8]) {
-    return make_uint4(RoundedPair(sums[0], sums[1]), RoundedPair(sums[2], sums[3]),
-                      RoundedPair(sums[4], sums[5]), RoundedPair(sums[6], sums[7]));
-  }
-
   const CombineArguments& args_;
   const ExchangeRank& group_;
   std::uint32_t number_ = 0;
@@ -307,21 +281,23 @@ namespace {
 cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
                     const std::uint16_t* answers, void* out, bool fp32, bool dependent,
                     cudaStream_t stream) {
-  if (!IsExchangeStep(rank, step) || answers == nullptr || !IsAligned16(answers) ||
-      (step.tokens > 0 && (out == nullptr || !IsAligned16(out)))) {
+  if (!IsExchangeStep(rank, step) || IsNormal(rank.shape) || answers == nullptr ||
+      !IsAligned16(answers) || (step.tokens > 0 && (out == nullptr || !IsAligned16(out)))) {
     return cudaErrorInvalidValue;
   }
   // Few tokens are cut into parts of 1024 columns or more, so that more SMs load and store.
   const int units = rank.shape.hidden / 8;
-  const int tokens = std::min(step.cover, kCtasMax);
-  const int parts = std::clamp(std::min(kCtasMax / tokens, units / kUnitsMin), 1, kPartsMax);
+  const int ctas_max = std::min(kCtasMax, rank.sms);
+  const int tokens = std::min(step.cover, ctas_max);
+  const int parts = std::clamp(std::min(ctas_max / tokens, units / kUnitsMin), 1, kPartsMax);
   const int units_of_part = (units + parts - 1) / parts;
   const int warps = std::clamp((units_of_part * rank.shape.ranks + 31) / 32, 4, kWarpsMax);
   const auto kernel = rank.shape.unit == ExchangeUnit::kPerWorker
                           ? CombineKernel<ExchangeUnit::kPerWorker>
                           : CombineKernel<ExchangeUnit::kPerExpert>;
-  return LaunchExchange(kernel, CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, parts},
-                        tokens * parts, warps * 32, units_of_part * 16, dependent, stream);
+  return LaunchExchange(
+      kernel, CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, parts},
+      tokens * parts, warps * 32, units_of_part * 16, dependent, stream);
 }
 
 }  // namespace

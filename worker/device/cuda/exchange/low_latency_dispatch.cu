@@ -1,18 +1,16 @@
-// CTA 0 makes the lists. The warps of the others have 512 columns of a token each: they announce the
-// token, send the columns, poison what the step before left, and wait for the same columns of the
-// same token of every source.
-#include "worker/device/cuda/codec_math.cuh"
+// CTA 0 makes the lists. The warps of the others have 512 columns of a token each: they announce
+// the token, send the columns, poison what the step before left, and wait for the same columns of
+// the same token of every source.
 #include "worker/device/cuda/exchange/exchange_launch.h"
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
 #include "worker/device/cuda/exchange/expert_lists.cuh"
 #include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/row_columns.cuh"
 #include "worker/device/cuda/exchange/step_table.cuh"
-#include "worker/device/cuda/row_access.cuh"
 
 namespace switchyard::cuda {
 namespace {
 
-constexpr std::uint32_t kAllLanes = 0xffffffffU;
 constexpr int kThreadsMax = 512;
 constexpr int kSourcesAtOnce = 4;
 
@@ -21,95 +19,19 @@ struct DispatchArguments {
   ExchangeStep step;
 };
 
-// The columns of a row that a warp has, as 16-byte units at these places of the row; -1: none.
-template <ExchangeFormat kFormat>
-struct Units {
-  static constexpr int kOfLane = 2;
-
-  __device__ __forceinline__ Units(int hidden, int part) {
-    const auto lane = static_cast<int>(threadIdx.x % 32);
-    if constexpr (kFormat == ExchangeFormat::kFp8) {
-      const int column = part * kColumnsOfWarp + lane * 16;
-      at[0] = column < hidden ? column : -1;
-      at[1] = lane == 0 ? hidden + part * 16 : -1;  // of the scales
-    } else {
-#pragma unroll
-      for (int i = 0; i < kOfLane; ++i) {
-        const int column = part * kColumnsOfWarp + (i * 32 + lane) * 8;
-        at[i] = column < hidden ? column * 2 : -1;
-      }
-    }
-  }
-  int at[kOfLane];
-};
-
-// Those columns of a row of BF16, as they are sent. Load asks for them, Encode waits.
-template <ExchangeFormat kFormat>
-class Columns {
- public:
-  __device__ __forceinline__ Columns(const std::uint16_t* row, int hidden, int part) {
-    const auto lane = static_cast<int>(threadIdx.x % 32);
-    if constexpr (kFormat == ExchangeFormat::kFp8) {
-      const int column = part * kColumnsOfWarp + lane * 16;
-      chunk_ = LoadChunk<true>(row + column, hidden - column);
-    } else {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        const int column = part * kColumnsOfWarp + (i * 32 + lane) * 8;
-        if (column < hidden) words_[i] = __ldg(reinterpret_cast<const uint4*>(row + column));
-      }
-    }
-  }
-
-  // The bytes of the units. FP8: as the codec's (codec_encode.cu), value for value.
-  __device__ __forceinline__ void Encode(uint4 (&out)[2]) const {
-    if constexpr (kFormat == ExchangeFormat::kBf16) {
-#pragma unroll
-      for (int i = 0; i < 2; ++i) out[i] = WithoutPoison(words_[i]);
-    } else {
-      std::uint32_t largest = LargestMagnitude(chunk_);
-#pragma unroll
-      for (int lanes = 1; lanes < 8; lanes *= 2) {
-        largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
-      }
-      const bool finite = largest < kBf16Infinity;
-      const float amax = fmaxf(kFp8AmaxMin, Bf16Value(largest));
-      const float factor = __fdiv_rn(kE4m3Largest, amax);
-      std::uint32_t words[4];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) {
-        const std::uint32_t low = E4m3Pair(__fmul_rn(Bf16Value(chunk_.Bits(4 * i)), factor),
-                                           __fmul_rn(Bf16Value(chunk_.Bits(4 * i + 1)), factor));
-        const std::uint32_t high = E4m3Pair(__fmul_rn(Bf16Value(chunk_.Bits(4 * i + 2)), factor),
-                                            __fmul_rn(Bf16Value(chunk_.Bits(4 * i + 3)), factor));
-        words[i] = finite ? low | high << 16 : kE4m3NanCode * 0x01010101U;
-      }
-      out[0] = make_uint4(words[0], words[1], words[2], words[3]);
-      const std::uint32_t scale =
-          finite ? __float_as_uint(__fdiv_rn(amax, kE4m3Largest)) : kFloatNanBits;
-      out[1] = make_uint4(scale, __shfl_sync(kAllLanes, scale, 8),
-                          __shfl_sync(kAllLanes, scale, 16), __shfl_sync(kAllLanes, scale, 24));
-    }
-  }
-
- private:
-  Chunk chunk_;
-  uint4 words_[2];
-};
-
 template <ExchangeFormat kFormat>
 class RowWarp {
  public:
   __device__ __forceinline__ RowWarp(const ExchangeRank& group, const ExchangeStep& step)
       : group_(group), step_(step) {}
 
-  // Everything is asked for before anything is waited for. The warp of a token's first columns tells
-  // all ranks which experts the token wants, before its row: who makes the lists waits for all.
+  // Everything is asked for before anything is waited for. The warp of a token's first columns
+  // tells all ranks which experts the token wants, before its row: who makes the lists waits for
+  // all.
   __device__ __forceinline__ void Send(int token, int part, StepNumber* number) {
     if (token >= step_.tokens) return;
-    const Columns<kFormat> columns(
-        step_.x + static_cast<std::int64_t>(token) * group_.shape.hidden, group_.shape.hidden,
-        part);
+    const Columns<kFormat> columns(step_.x + static_cast<std::int64_t>(token) * group_.shape.hidden,
+                                   group_.shape.hidden, part);
     const Wanted wanted = AskFor(group_, step_, token);
     if (part == 0) {
       Announce(token, number);
@@ -259,7 +181,8 @@ class RowWarp {
   int buffer_ = 0;
 };
 
-// The tokens that the steps in each buffer have covered, asked for before the step's number is known.
+// The tokens that the steps in each buffer have covered, asked for before the step's number is
+// known.
 struct Covered {
   __device__ __forceinline__ explicit Covered(const ExchangeState& state) {
 #pragma unroll
@@ -313,12 +236,13 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
 
 cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& step, bool dependent,
                                cudaStream_t stream) {
-  if (!IsExchangeStep(rank, step)) return cudaErrorInvalidValue;
+  if (!IsExchangeStep(rank, step) || IsNormal(rank.shape)) return cudaErrorInvalidValue;
   // As many warps as rows have parts, in CTAs that all run at once.
   const int parts = (rank.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
   const int shared = ListMemory::Bytes(rank.shape, step.cover);
   constexpr int kSharedOfTwo = 100 << 10;  // so that two CTAs share an SM
-  const int ctas_max = shared <= kSharedOfTwo ? 256 : 128;
+  const int sms = std::min(rank.sms, 128);
+  const int ctas_max = std::max(shared <= kSharedOfTwo ? 2 * sms : sms, 2) - 1;
   const int warps = std::clamp(step.cover / 8, 2, kThreadsMax / 32);
   const int ctas = std::min((step.cover * parts + warps - 1) / warps, ctas_max);
   const auto kernel = rank.shape.format == ExchangeFormat::kFp8

@@ -1,11 +1,11 @@
-// The table of a step: which experts the tokens of each source want, as every rank is told. A thread
-// has one packet of a token, and of the tokens of every source those that are a step apart.
+// The table of a step: which experts the tokens of each source want, as every rank is told. A
+// thread has one packet of a token, and of the tokens of every source those that are a step apart.
 #pragma once
 
 #include <cstdint>
 
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
-#include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/exchange_rank.h"
 
 namespace switchyard::cuda {
 
@@ -54,8 +54,9 @@ __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint3
 
 __device__ __forceinline__ std::uint32_t ShapeHash(const ExchangeShape& shape) {
   std::uint32_t hash = 2166136261U;
-  for (const int part : {shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
-                         shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.format), static_cast<int>(shape.unit)}) {
+  for (const int part : {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
+                         shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.format),
+                         static_cast<int>(shape.unit)}) {
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
   }
   return hash;

@@ -1,5 +1,6 @@
 // Dispatch and combine between ranks of one process: on one GPU, which they share, or on as many as
-// there are. Skipped without a GPU, except where only arguments are checked.
+// there are, by the kernels for few tokens and for many. Skipped without a GPU, except where only
+// arguments are checked.
 #include "worker/device/cuda/exchange/low_latency.h"
 
 #include <algorithm>
@@ -13,6 +14,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/cuda/exchange_group.h"
+#include "worker/device/cuda/exchange/normal.h"
 
 namespace switchyard::cuda {
 namespace {
@@ -47,7 +49,8 @@ void ExpectAnswers(const ExchangeGroup& group, const std::vector<RankTokens>& to
     EXPECT_EQ(group.WrongLists(r, tokens), "") << where << ", rank " << r;
     const auto out = group.Out(r);
     const RankTokens& own = tokens[static_cast<std::size_t>(r)];
-    for (int t = 0; t < own.tokens; ++t) {
+    constexpr int kCheckedMax = 256;
+    for (int t = 0; t < own.tokens; t += 1 + own.tokens / (kCheckedMax + 1)) {
       const auto begin = out.begin() + static_cast<std::ptrdiff_t>(hidden) * t;
       const std::vector<std::uint16_t> got(begin, begin + static_cast<std::ptrdiff_t>(hidden));
       ASSERT_EQ(got, ExpectedToken(group.shape(), own, t))
@@ -65,11 +68,11 @@ struct Sizes {
   ExchangeShape shape;
 };
 
-class LowLatencyTest : public ::testing::TestWithParam<Sizes> {};
+class ExchangeKernelsTest : public ::testing::TestWithParam<Sizes> {};
 
 // Goal: any number of tokens on each rank, any routing, one step after the other. Every value is
 // predicted.
-TEST_P(LowLatencyTest, GivesEachTokenTheSumOfItsExperts) {
+TEST_P(ExchangeKernelsTest, GivesEachTokenTheSumOfItsExperts) {
   REQUIRE_DEVICE();
   const ExchangeShape& shape = GetParam().shape;
   std::mt19937_64 random(7);
@@ -97,7 +100,7 @@ TEST_P(LowLatencyTest, GivesEachTokenTheSumOfItsExperts) {
 
 // Experts that are not in order on their ranks: what comes of it is what comes of ids that are
 // places.
-TEST_P(LowLatencyTest, ExpertsMayBeAnywhere) {
+TEST_P(ExchangeKernelsTest, ExpertsMayBeAnywhere) {
   REQUIRE_DEVICE();
   const ExchangeShape& shape = GetParam().shape;
   std::mt19937_64 random(19);
@@ -126,7 +129,7 @@ TEST_P(LowLatencyTest, ExpertsMayBeAnywhere) {
 }
 
 // Rows and sums of NaN must not look like memory that nothing has landed in.
-TEST_P(LowLatencyTest, ValuesThatAreNotFiniteArrive) {
+TEST_P(ExchangeKernelsTest, ValuesThatAreNotFiniteArrive) {
   REQUIRE_DEVICE();
   const ExchangeShape& shape = GetParam().shape;
   std::mt19937_64 random(11);
@@ -164,7 +167,7 @@ TEST_P(LowLatencyTest, ValuesThatAreNotFiniteArrive) {
   }
 }
 
-TEST_P(LowLatencyTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
+TEST_P(ExchangeKernelsTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
   REQUIRE_DEVICE();
   const ExchangeShape& shape = GetParam().shape;
   constexpr int kReplays = 1000;
@@ -217,7 +220,7 @@ ExchangeShape ShapeOf(int ranks, int tokens, int hidden, int top_k, int experts,
           .unit = unit};
 }
 INSTANTIATE_TEST_SUITE_P(
-    Shapes, LowLatencyTest,
+    Shapes, ExchangeKernelsTest,
     ::testing::Values(
         Sizes{"OneRank", ShapeOf(1, 128, 2048, 8, 128, ExchangeFormat::kFp8)},
         Sizes{"TwoOfDeepSeek", ShapeOf(2, 64, 7168, 8, 128, ExchangeFormat::kFp8)},
@@ -233,13 +236,22 @@ INSTANTIATE_TEST_SUITE_P(
               ShapeOf(4, 16, 2048, 8, 32, ExchangeFormat::kBf16, ExchangeUnit::kPerExpert)},
         Sizes{"SevenPerExpert",
               ShapeOf(7, 9, 384, 13, 2, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert)},
-        Sizes{"OddChoices", ShapeOf(2, 33, 4096, 7, 64, ExchangeFormat::kFp8)}),
+        Sizes{"OddChoices", ShapeOf(2, 33, 4096, 7, 64, ExchangeFormat::kFp8)},
+        Sizes{"ManyOfOneRank", ShapeOf(1, 600, 2048, 8, 128, ExchangeFormat::kFp8)},
+        Sizes{"ManyOfTwoOfDeepSeek", ShapeOf(2, 515, 7168, 8, 128, ExchangeFormat::kFp8)},
+        Sizes{"ManyOfTwoBf16", ShapeOf(2, 1025, 2560, 5, 40, ExchangeFormat::kBf16)},
+        Sizes{"ManyOfFourOfQwen", ShapeOf(4, 1500, 2048, 8, 32, ExchangeFormat::kFp8)},
+        Sizes{"ManyOfEightOfSqlite", ShapeOf(8, 300, 256, 4, 2, ExchangeFormat::kFp8)},
+        Sizes{"ManyWithManyChoices", ShapeOf(3, 257, 640, 16, 171, ExchangeFormat::kBf16)},
+        Sizes{"MostOfARank", ShapeOf(2, 8192, 128, 8, 512, ExchangeFormat::kFp8)}),
     [](const auto& param) { return std::string(param.param.name); });
 
 // Goal: a rank that does not come costs the others their patience once, and is named.
-TEST(LowLatencyFaultTest, ARankThatDoesNotComeIsNamedAndSkippedFromThenOn) {
+class ExchangeFaultTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ExchangeFaultTest, ARankThatDoesNotComeIsNamedAndSkippedFromThenOn) {
   REQUIRE_DEVICE();
-  const ExchangeShape shape = ShapeOf(3, 16, 2048, 4, 8, ExchangeFormat::kFp8);
+  const ExchangeShape shape = ShapeOf(3, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
   constexpr std::uint64_t kShort = 50'000'000;
   std::mt19937_64 random(5);
   ExchangeGroup group(shape, Devices(), kShort);
@@ -274,9 +286,9 @@ TEST(LowLatencyFaultTest, ARankThatDoesNotComeIsNamedAndSkippedFromThenOn) {
   EXPECT_LT(second, std::chrono::milliseconds(20));
 }
 
-TEST(LowLatencyFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
+TEST_P(ExchangeFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
   REQUIRE_DEVICE();
-  const ExchangeShape shape = ShapeOf(2, 16, 2048, 4, 8, ExchangeFormat::kFp8);
+  const ExchangeShape shape = ShapeOf(2, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
   std::mt19937_64 random(5);
   ExchangeGroup group(shape, Devices(), kPatience);
   group.SetTokens(0, RandomTokens(shape, 4, 0.0, random), 8);
@@ -289,6 +301,8 @@ TEST(LowLatencyFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
     EXPECT_EQ(group.State(r).fault_rank, static_cast<std::uint32_t>(1 - r));
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(TokensMax, ExchangeFaultTest, ::testing::Values(16, 400));
 
 // A sum at the source does not depend on which ranks have the experts.
 TEST(LowLatencyUnitTest, SumsPerExpertAreTheSameBitsWhereverExpertsAre) {
@@ -310,9 +324,12 @@ TEST(LowLatencyUnitTest, SumsPerExpertAreTheSameBitsWhereverExpertsAre) {
   }
 }
 
-TEST(LowLatencyArgumentsTest, StepsThatNoGroupHasAreRefused) {
+class ExchangeArgumentsTest : public ::testing::TestWithParam<int> {};
+
+TEST_P(ExchangeArgumentsTest, StepsThatNoGroupHasAreRefused) {
+  const int most = GetParam();
   ExchangeRank rank;
-  rank.shape = ShapeOf(2, 16, 2048, 4, 8, ExchangeFormat::kFp8);
+  rank.shape = ShapeOf(2, most, 2048, 4, 8, ExchangeFormat::kFp8);
   rank.layout = LayoutOf(rank.shape);
   std::uint64_t place[4] = {};  // nothing is launched, so any address will do
   auto* const memory = reinterpret_cast<std::byte*>((reinterpret_cast<std::uintptr_t>(place) + 15) &
@@ -328,9 +345,13 @@ TEST(LowLatencyArgumentsTest, StepsThatNoGroupHasAreRefused) {
   step.weights = reinterpret_cast<float*>(memory);
   step.rows = {numbers, numbers, numbers, numbers, reinterpret_cast<float*>(memory)};
   const auto refused = [&](const ExchangeRank& of, const ExchangeStep& what) {
-    return DispatchLowLatency(of, what, false, nullptr) == cudaErrorInvalidValue &&
-           CombineLowLatency(of, what, step.x, reinterpret_cast<std::uint16_t*>(memory), false,
-                             nullptr) == cudaErrorInvalidValue;
+    auto* const out = reinterpret_cast<std::uint16_t*>(memory);
+    return (most > kExchangeTokensMax ||
+            (DispatchLowLatency(of, what, false, nullptr) == cudaErrorInvalidValue &&
+             CombineLowLatency(of, what, step.x, out, false, nullptr) == cudaErrorInvalidValue)) &&
+           (most <= kExchangeTokensMax ||
+            (DispatchNormal(of, what, nullptr) == cudaErrorInvalidValue &&
+             CombineNormal(of, what, step.x, out, nullptr) == cudaErrorInvalidValue));
   };
 
   for (const int tokens : {-1, 9}) {
@@ -338,7 +359,7 @@ TEST(LowLatencyArgumentsTest, StepsThatNoGroupHasAreRefused) {
     other.tokens = tokens;
     EXPECT_TRUE(refused(rank, other)) << tokens;
   }
-  for (const int cover : {0, 17}) {
+  for (const int cover : {0, most + 1}) {
     ExchangeStep other = step;
     other.cover = cover;
     other.tokens = 0;
@@ -350,16 +371,22 @@ TEST(LowLatencyArgumentsTest, StepsThatNoGroupHasAreRefused) {
   ExchangeRank alone = rank;
   alone.heaps[1] = nullptr;
   EXPECT_TRUE(refused(alone, step));
-  for (const ExchangeShape& shape : {ShapeOf(9, 16, 2048, 4, 8, ExchangeFormat::kFp8),
-                                     ShapeOf(2, 257, 2048, 4, 8, ExchangeFormat::kFp8),
-                                     ShapeOf(2, 16, 2000, 4, 8, ExchangeFormat::kFp8),
-                                     ShapeOf(2, 16, 2048, 17, 8, ExchangeFormat::kFp8),
-                                     ShapeOf(8, 256, 2048, 16, 8, ExchangeFormat::kFp8)}) {
+  // The other kernels take the fifth; the last has more choices than either takes.
+  for (const ExchangeShape& shape :
+       {ShapeOf(9, most, 2048, 4, 8, ExchangeFormat::kFp8),
+        ShapeOf(2, 8193, 2048, 4, 8, ExchangeFormat::kFp8),
+        ShapeOf(2, most, 2000, 4, 8, ExchangeFormat::kFp8),
+        ShapeOf(2, most, 2048, 17, 8, ExchangeFormat::kFp8),
+        ShapeOf(2, most == 16 ? 257 : 16, 2048, 4, 8, ExchangeFormat::kFp8),
+        most == 16 ? ShapeOf(8, 256, 2048, 16, 8, ExchangeFormat::kFp8)
+                   : ShapeOf(8, 8192, 2048, 16, 8, ExchangeFormat::kFp8)}) {
     ExchangeRank other = rank;
     other.shape = shape;
     EXPECT_TRUE(refused(other, step)) << shape.ranks << " " << shape.hidden;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(TokensMax, ExchangeArgumentsTest, ::testing::Values(16, 300));
 
 TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
   for (const ExchangeFormat format : {ExchangeFormat::kFp8, ExchangeFormat::kBf16}) {
@@ -382,6 +409,12 @@ TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
                                     layout.Row(shape, 1, 1, 3), layout.Answer(shape, 2, 0, 1)}) {
         EXPECT_EQ(at % 128, 0);
       }
+      const ExchangeShape many = ShapeOf(3, 300, hidden, 7, 4, format);
+      const ExchangeLayout of_many = LayoutOf(many);
+      EXPECT_EQ(of_many.Header(many, 0, 2) + kHeaderBytes, of_many.table);
+      EXPECT_LE(of_many.Packet(many, 0, 2, 299, 3) + 16, of_many.rows);
+      EXPECT_LE(of_many.Row(many, 0, 2, 299) + of_many.row_bytes, of_many.answers);
+      EXPECT_EQ(of_many.Answer(many, 0, 2, 299) + of_many.answer_stride, of_many.bytes);
     }
   }
 }

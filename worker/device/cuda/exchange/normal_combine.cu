@@ -1,0 +1,217 @@
+// Most CTAs send, chunk of tokens by chunk: their warps sum this rank's experts for 1024 columns of
+// a token of a source and send the sum, and the last CTA to have sent its share of a chunk tells
+// the sources so. The others add up, also by chunks, what all ranks have sent for this rank's own
+// tokens. Both at a time, because sending waits for the link and adding up for memory.
+#include <algorithm>
+
+#include "worker/device/cuda/exchange/answer_math.cuh"
+#include "worker/device/cuda/exchange/exchange_launch.h"
+#include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/normal.h"
+#include "worker/device/cuda/exchange/normal_words.cuh"
+#include "worker/device/cuda/exchange/step_table.cuh"
+
+namespace switchyard::cuda {
+namespace {
+
+constexpr int kThreads = 512;
+constexpr int kChunksUsual = 8;
+static_assert(kChunksUsual <= kAnswerChunksMax);
+constexpr int kUnitsOfLane = 4;
+constexpr int kUnitsOfPart = 32 * kUnitsOfLane;  // a unit is eight columns, 16 bytes of BF16
+constexpr int kCtasOfAdder = 5;                  // one of so many CTAs adds up
+
+struct CombineArguments {
+  ExchangeRank group;
+  ExchangeStep step;
+  const std::uint16_t* answers;
+  std::byte* out;
+  bool fp32;   // out
+  int adders;  // the first CTAs
+  int chunk;   // tokens
+};
+
+struct Sums {
+  float of[kUnitsOfLane][8] = {};
+};
+
+// The units of a lane in a part of a row.
+struct UnitsOfPart {
+  __device__ __forceinline__ UnitsOfPart(int part, int hidden)
+      : first(part * kUnitsOfPart + static_cast<int>(threadIdx.x % 32)), all(hidden / 8) {}
+  [[nodiscard]] __device__ __forceinline__ int At(int i) const { return first + i * 32; }
+  [[nodiscard]] __device__ __forceinline__ bool Has(int i) const { return At(i) < all; }
+  const int first;
+  const int all;
+};
+
+__device__ __forceinline__ void AddRow(const std::byte* row, const UnitsOfPart& units, float weight,
+                                       Sums* sums) {
+  uint4 words[kUnitsOfLane];
+#pragma unroll
+  for (int i = 0; i < kUnitsOfLane; ++i) {
+    if (units.Has(i)) words[i] = *reinterpret_cast<const uint4*>(row + units.At(i) * 16);
+  }
+#pragma unroll
+  for (int i = 0; i < kUnitsOfLane; ++i) {
+    if (units.Has(i)) AddUnit(words[i], weight, sums->of[i]);
+  }
+}
+
+class Combiner {
+ public:
+  __device__ __forceinline__ Combiner(const CombineArguments& args, std::uint32_t number)
+      : args_(args),
+        group_(args.group),
+        words_(group_, number),
+        parts_((group_.shape.hidden / 8 + kUnitsOfPart - 1) / kUnitsOfPart),
+        adds_(static_cast<int>(blockIdx.x) < args.adders),
+        ctas_(adds_ ? args.adders : static_cast<int>(gridDim.x) - args.adders),
+        // Warps of different SMs have the parts of a row.
+        first_(static_cast<int>(threadIdx.x / 32) * ctas_ + static_cast<int>(blockIdx.x) -
+               (adds_ ? 0 : args.adders)),
+        warps_(ctas_ * static_cast<int>(blockDim.x) / 32) {}
+
+  __device__ __forceinline__ void Run() const {
+    const int chunks = (args_.step.cover + args_.chunk - 1) / args_.chunk;
+    for (int chunk = 0; chunk < chunks; ++chunk) {
+      if (adds_) {
+        AddUpChunk(chunk);
+      } else {
+        SendChunk(chunk);
+      }
+    }
+  }
+
+ private:
+  // The sources in turn: each rank begins with the one after it, and ends with itself.
+  __device__ __forceinline__ void SendChunk(int chunk) const {
+    const int begin = chunk * args_.chunk;
+    for (int turn = 1; turn <= group_.shape.ranks; ++turn) {
+      const int source = (group_.rank + turn) % group_.shape.ranks;
+      const auto tokens = static_cast<int>(__ldcg(&group_.state->normal.tokens[source]));
+      const int count = min(tokens - begin, args_.chunk);
+      for (int i = first_; i < count * parts_; i += warps_) {
+        SendSum(source, begin + i / parts_, i % parts_);
+      }
+    }
+    if (words_.IsLast(&group_.state->normal.chunks_sent[chunk],
+                      static_cast<std::uint32_t>(ctas_))) {
+      words_.Tell(kAnswersWord + chunk, 0, 0);
+    }
+  }
+
+  // This rank's experts, choices in ascending order.
+  __device__ __forceinline__ void SendSum(int source, int token, int part) const {
+    const int top_k = group_.shape.top_k;
+    const auto lane = static_cast<int>(threadIdx.x % 32);
+    const int at = (source * group_.shape.tokens_max + token) * top_k + lane;
+    const int slot = lane < top_k ? args_.step.rows.slots[at] : -1;
+    const float weight = lane < top_k ? args_.step.rows.weights[at] : 0.0F;
+    std::uint32_t here = __ballot_sync(kAllLanes, slot >= 0);
+    if (here == 0) return;
+    const UnitsOfPart units(part, group_.shape.hidden);
+    Sums sums;
+    while (here != 0) {
+      const int choice = __ffs(static_cast<int>(here)) - 1;
+      here &= here - 1;
+      const std::int64_t answer = __shfl_sync(kAllLanes, slot, choice);
+      AddRow(reinterpret_cast<const std::byte*>(args_.answers + answer * group_.shape.hidden),
+             units, __shfl_sync(kAllLanes, weight, choice), &sums);
+    }
+    std::byte* to =
+        group_.heaps[source] + group_.layout.Answer(group_.shape, 0, group_.rank, token);
+#pragma unroll
+    for (int i = 0; i < kUnitsOfLane; ++i) {
+      if (units.Has(i)) StoreSystem(to + units.At(i) * 16, RoundedUnit(sums.of[i]));
+    }
+  }
+
+  __device__ __forceinline__ void AddUpChunk(int chunk) const {
+    const auto rank = static_cast<int>(threadIdx.x);
+    uint4 said;
+    // Its own word stands for what other CTAs of this rank have written.
+    if (rank < group_.shape.ranks) (void)words_.Await(rank, kAnswersWord + chunk, &said);
+    __syncthreads();
+    const int begin = chunk * args_.chunk;
+    const int count = min(args_.step.tokens - begin, args_.chunk);
+    for (int i = first_; i < count * parts_; i += warps_) AddUp(begin + i / parts_, i % parts_);
+  }
+
+  // The sums of the ranks that have experts of the token, in ascending order.
+  __device__ __forceinline__ void AddUp(int token, int part) const {
+    const Wanted wanted = AskFor(group_, args_.step, token);
+    const int place = PlaceOf(group_.shape, args_.step, wanted.id);
+    const std::uint32_t of_lane = place >= 0 ? 1U << (place / group_.shape.experts_of_rank) : 0;
+    std::uint32_t ranks = __reduce_or_sync(kAllLanes, of_lane) & ~wanted.lost;
+    const UnitsOfPart units(part, group_.shape.hidden);
+    Sums sums;
+    while (ranks != 0) {
+      const int rank = __ffs(static_cast<int>(ranks)) - 1;
+      ranks &= ranks - 1;
+      AddRow(group_.heaps[group_.rank] + group_.layout.Answer(group_.shape, 0, rank, token), units,
+             1.0F, &sums);
+    }
+    const std::int64_t row = static_cast<std::int64_t>(token) * group_.shape.hidden;
+#pragma unroll
+    for (int i = 0; i < kUnitsOfLane; ++i) {
+      if (units.Has(i)) Write(row + units.At(i) * 8, sums.of[i]);
+    }
+  }
+
+  __device__ __forceinline__ void Write(std::int64_t at, const float (&sums)[8]) const {
+    if (!args_.fp32) {
+      *reinterpret_cast<uint4*>(args_.out + at * 2) = RoundedUnit(sums);
+      return;
+    }
+    auto* out = reinterpret_cast<float4*>(args_.out + at * 4);
+    out[0] = make_float4(sums[0], sums[1], sums[2], sums[3]);
+    out[1] = make_float4(sums[4], sums[5], sums[6], sums[7]);
+  }
+
+  const CombineArguments& args_;
+  const ExchangeRank& group_;
+  const Words words_;
+  const int parts_;
+  const bool adds_;
+  const int ctas_;  // that do the same
+  const int first_;
+  const int warps_;
+};
+
+__global__ void __launch_bounds__(kThreads, 2)
+    CombineKernel(const __grid_constant__ CombineArguments args) {
+  StepNumber number(&args.group.state->combine_parts);
+  Combiner(args, number.Get()).Run();
+  EndStep(&args.group.state->combine_parts);
+}
+
+cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
+                    const std::uint16_t* answers, void* out, bool fp32, cudaStream_t stream) {
+  if (!IsExchangeStep(rank, step) || !IsNormal(rank.shape) || answers == nullptr ||
+      !IsAligned16(answers) || (step.tokens > 0 && (out == nullptr || !IsAligned16(out)))) {
+    return cudaErrorInvalidValue;
+  }
+  const int parts = (rank.shape.hidden / 8 + kUnitsOfPart - 1) / kUnitsOfPart;
+  const int chunk = std::max(kChunkTokensMin, (step.cover + kChunksUsual - 1) / kChunksUsual);
+  const int warps = std::min(step.cover, chunk) * parts * rank.shape.ranks;
+  const int ctas = std::clamp(warps * 32 / kThreads, 2, 2 * rank.sms);
+  const int adders = (ctas + kCtasOfAdder - 1) / kCtasOfAdder;
+  return LaunchExchange(
+      CombineKernel,
+      CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, adders, chunk},
+      ctas, kThreads, 0, false, stream);
+}
+
+}  // namespace
+
+cudaError_t CombineNormal(const ExchangeRank& rank, const ExchangeStep& step,
+                          const std::uint16_t* answers, std::uint16_t* out, cudaStream_t stream) {
+  return Combine(rank, step, answers, out, false, stream);
+}
+cudaError_t CombineNormal(const ExchangeRank& rank, const ExchangeStep& step,
+                          const std::uint16_t* answers, float* out, cudaStream_t stream) {
+  return Combine(rank, step, answers, out, true, stream);
+}
+
+}  // namespace switchyard::cuda

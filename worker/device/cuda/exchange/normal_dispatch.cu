@@ -1,0 +1,97 @@
+// The first CTAs make the lists. The warps of the others send 512 columns of a token each, and the
+// last CTA to have sent its share tells all ranks so and waits for their word.
+#include <algorithm>
+
+#include "worker/device/cuda/exchange/exchange_launch.h"
+#include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/normal.h"
+#include "worker/device/cuda/exchange/normal_lists.cuh"
+#include "worker/device/cuda/exchange/normal_words.cuh"
+#include "worker/device/cuda/exchange/row_columns.cuh"
+#include "worker/device/cuda/exchange/step_table.cuh"
+
+namespace switchyard::cuda {
+namespace {
+
+struct DispatchArguments {
+  ExchangeRank group;
+  ExchangeStep step;
+};
+
+template <ExchangeFormat kFormat>
+__device__ __forceinline__ void SendColumns(const ExchangeRank& group, const ExchangeStep& step,
+                                            int token, int part) {
+  const ExchangeShape& shape = group.shape;
+  const Columns<kFormat> columns(step.x + static_cast<std::int64_t>(token) * shape.hidden,
+                                 shape.hidden, part);
+  const Wanted wanted = AskFor(group, step, token);
+  const int place = PlaceOf(shape, step, wanted.id);
+  const std::uint32_t rank = place >= 0 ? 1U << (place / shape.experts_of_rank) : 0;
+  uint4 words[2];
+  columns.Encode(words);
+  const std::uint32_t ranks = __reduce_or_sync(kAllLanes, rank) & ~wanted.lost;
+  const Units<kFormat> units(shape.hidden, part);
+  const std::int64_t row = group.layout.Row(shape, 0, group.rank, token);
+  // Each rank begins with the one after it, so that no two send to one at the same time.
+  for (int turn = 1; turn <= shape.ranks; ++turn) {
+    const int to = (group.rank + turn) % shape.ranks;
+    if ((ranks >> to & 1U) == 0) continue;
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      if (units.at[i] >= 0) StoreSystem(group.heaps[to] + row + units.at[i], words[i]);
+    }
+  }
+}
+
+// By one thread of the rank: rows of all others are there when it returns, or they are lost.
+__device__ __forceinline__ void AwaitRows(const ExchangeRank& group, const Words& words) {
+  for (int source = 0; source < group.shape.ranks; ++source) {
+    uint4 said;
+    if (source != group.rank) (void)words.Await(source, kRowsWord, &said);
+  }
+}
+
+template <ExchangeFormat kFormat>
+__global__ void __launch_bounds__(kNormalThreads, 2)
+    DispatchKernel(const __grid_constant__ DispatchArguments args) {
+  __shared__ NormalLists::Memory memory;
+  const ExchangeRank& group = args.group;
+  StepNumber asked(&group.state->dispatch_parts);
+  const std::uint32_t number = asked.Get();
+  if (blockIdx.x < kListCtas) {
+    NormalLists(group, args.step, number, &memory).Make();
+    if (blockIdx.x == 0) CheckChoices(group, args.step, number);
+  } else {
+    const std::uint32_t senders = gridDim.x - kListCtas;
+    const int parts = (group.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+    const auto warps = static_cast<int>(senders * blockDim.x / 32);
+    // Warps of different SMs have the parts of a row.
+    const auto first = static_cast<int>(threadIdx.x / 32 * senders + blockIdx.x - kListCtas);
+    for (int i = first; i < args.step.tokens * parts; i += warps) {
+      SendColumns<kFormat>(group, args.step, i / parts, i % parts);
+    }
+    const Words words(group, number);
+    if (words.IsLast(&group.state->normal.rows_sent, senders)) {
+      words.Tell(kRowsWord, 0, 0);
+      AwaitRows(group, words);
+    }
+  }
+  EndStep(&group.state->dispatch_parts);
+}
+
+}  // namespace
+
+cudaError_t DispatchNormal(const ExchangeRank& rank, const ExchangeStep& step,
+                           cudaStream_t stream) {
+  if (!IsExchangeStep(rank, step) || !IsNormal(rank.shape)) return cudaErrorInvalidValue;
+  const int parts = (rank.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+  const int ctas_max = 2 * rank.sms - kListCtas;
+  const int ctas = std::clamp(step.cover * parts * 32 / kNormalThreads, 1, ctas_max);
+  const auto kernel = rank.shape.format == ExchangeFormat::kFp8
+                          ? DispatchKernel<ExchangeFormat::kFp8>
+                          : DispatchKernel<ExchangeFormat::kBf16>;
+  return LaunchExchange(kernel, DispatchArguments{rank, step}, kListCtas + ctas, kNormalThreads, 0,
+                        false, stream);
+}
+
+}  // namespace switchyard::cuda

@@ -1,0 +1,71 @@
+// The words of normal mode, by which a rank says how far it has come with a step. Each is 16 bytes
+// of the header that every other rank keeps for it, ends with the step's tag, and vouches for all
+// that the CTAs of the rank have written before.
+#pragma once
+
+#include <cstdint>
+
+#include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/exchange_rank.h"
+
+namespace switchyard::cuda {
+
+// Which word of a header.
+constexpr int kTableWord = 0;  // the table is there: tokens | cover << 16, shape
+constexpr int kRowsWord = 1;
+constexpr int kAnswersWord = 2;  // of the first chunk; one for each
+static_assert((kAnswersWord + kAnswerChunksMax) * 16 <= kHeaderBytes);
+
+class Words {
+ public:
+  __device__ __forceinline__ Words(const ExchangeRank& group, std::uint32_t number)
+      : group_(group), number_(number), tag_(TagOf(group, number)) {}
+
+  // Every thread of a CTA calls it once it has written its part. True in one thread of the last of
+  // `ctas`: all has been written then, and Tell vouches for it.
+  __device__ __forceinline__ bool IsLast(std::uint32_t* counter, std::uint32_t ctas) const {
+    __syncthreads();
+    if (threadIdx.x != 0) return false;
+    FenceSystem();
+    if (AddAcquireRelease(counter, 1) != ctas - 1) return false;
+    *counter = 0;  // for the next kernel
+    FenceSystem();
+    return true;
+  }
+
+  // Says `word` to every rank, to this one too, and to those that this rank has lost: they may find
+  // out by it why.
+  __device__ __forceinline__ void Tell(int word, std::uint32_t sizes, std::uint32_t hash) const {
+    for (int to = 0; to < group_.shape.ranks; ++to) {
+      StoreSystem(At(to, group_.rank, word), make_uint4(sizes, hash, 0, tag_));
+    }
+  }
+
+  // Waits for `source` to say `word`; false where it does not in time. What the word vouches for is
+  // there then for this thread, and after a barrier for its CTA.
+  __device__ __forceinline__ bool Await(int source, int word, uint4* said) const {
+    Patience patience;
+    while (true) {
+      *said = LoadSystem(At(group_.rank, source, word));
+      if (said->w == tag_) break;
+      if (!patience.Over(group_, source, number_)) continue;
+      if (group_.report != nullptr && group_.report->awaited == 0) {
+        group_.report->awaited = static_cast<std::uint32_t>(word + 1);
+      }
+      return false;
+    }
+    FenceSystem();
+    return true;
+  }
+
+ private:
+  [[nodiscard]] __device__ __forceinline__ std::byte* At(int of, int source, int word) const {
+    return group_.heaps[of] + group_.layout.Header(group_.shape, 0, source) + word * 16;
+  }
+
+  const ExchangeRank& group_;
+  const std::uint32_t number_;
+  const std::uint32_t tag_;
+};
+
+}  // namespace switchyard::cuda
