@@ -90,7 +90,25 @@ Look LookAt(const v1::Deployment& deployment, Condition condition) {
   return look;
 }
 
+// The duty is stored, so only an epoch that was begun before can still take the worker in.
+Look LookAtCordoned(const v1::Worker& worker) {
+  Look look;
+  if (worker.state() == v1::WORKER_STATE_LIVE) {
+    look.failed =
+        MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
+                  absl::StrFormat("worker %s is not cordoned any more; somebody has uncordoned it",
+                                  worker.id()));
+    return look;
+  }
+  look.done = worker.staging().empty();
+  if (!look.done) {
+    look.still = absl::StrFormat("it loads %s", CountText(worker.staging_size(), "epoch"));
+  }
+  return look;
+}
+
 Look LookAt(const v1::Worker& worker, Condition condition) {
+  if (condition == Condition::kCordoned) return LookAtCordoned(worker);
   Look look;
   const std::string wanted = condition == Condition::kLive ? "live" : "drained";
   const std::string word = EnumWord(worker.state());
@@ -128,19 +146,23 @@ absl::Status RefusalOf(const v1::Deployment& deployment) {
   }
 }
 
-absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name,
-                               Condition condition) {
+absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, Condition condition,
+                               v1::Deployment* found) {
   return Wait(waiting, absl::StrCat("deployment ", name), [&]() -> Look {
-    const auto found = waiting.coordinator->Deployment(name);
-    if (found.ok()) return LookAt(found->deployment(), condition);
-    if (condition == Condition::kDeleted && absl::IsNotFound(found.status())) {
+    const auto answer = waiting.coordinator->Deployment(name);
+    if (answer.ok()) {
+      if (found != nullptr) *found = answer->deployment();
+      return LookAt(answer->deployment(), condition);
+    }
+    if (condition == Condition::kDeleted && absl::IsNotFound(answer.status())) {
       return {.done = true};
     }
-    return LookOfError(found.status());
+    return LookOfError(answer.status());
   });
 }
 
-absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition) {
+absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition,
+                           v1::Worker* found) {
   bool seen = false;
   return Wait(waiting, absl::StrCat("worker ", id), [&]() -> Look {
     const auto workers = waiting.coordinator->Workers();
@@ -148,8 +170,10 @@ absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condit
     for (const v1::Worker& worker : workers->workers()) {
       if (worker.id() != id) continue;
       seen = true;
+      if (found != nullptr) *found = worker;
       return LookAt(worker, condition);
     }
+    if (condition == Condition::kCordoned) return {.done = true};
     if (condition == Condition::kLive) return {.still = "it has not joined"};
     if (seen) return {.done = true};
     return {.failed = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownWorker,

@@ -18,6 +18,8 @@ enum class Condition {
   kDeleted,  // deployment: it is gone
   kLive,     // worker: plans may use it
   kDrained,  // worker: it was drained, and holds nothing any more
+  // Of `cordon --wait` only. Worker: no plan uses it that does not already.
+  kCordoned,
 };
 
 struct Waiting {
@@ -30,11 +32,14 @@ struct Waiting {
 
 // Blocks. Errors: those of the coordinator; the deployment's own problem where waiting is no use
 // (kServing); kDeadlineExceeded (NOT_READY) saying what it still waits for. While the coordinator
-// cannot be reached it waits on.
-absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name,
-                               Condition condition);
-// The same. A drained worker that has left the service counts as drained.
-absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition);
+// cannot be reached it waits on. `found`, unless null, is the deployment as it
+// was seen last; unchanged where it never was.
+absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, Condition condition,
+                               v1::Deployment* found = nullptr);
+// The same. A drained worker that has left the service counts as drained, and one that is not there
+// as cordoned.
+absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition,
+                           v1::Worker* found = nullptr);
 
 // The time between two looks.
 void Pause();
