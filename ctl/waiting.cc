@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "core/base/amount_text.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "ctl/output/progress.h"
 #include "services/convert/enum_words.h"
 #include "services/grpc/grpc_status.h"
 
@@ -17,6 +20,7 @@ namespace switchyard::ctl {
 namespace {
 
 constexpr Duration kEvery = std::chrono::milliseconds(500);
+constexpr Duration kEveryLogLine = std::chrono::seconds(10);
 
 // Nobody notifies: one thread does nothing else.
 void SleepUntil(TimePoint when) {
@@ -32,23 +36,56 @@ struct Look {
   bool done = false;
   absl::Status failed = {};  // waiting on is no use
   std::string still = {};    // what it waits for
+  std::optional<ProgressFacts> progress = {};
+};
+
+// Says what a wait waits for to whoever looks on.
+class Teller {
+ public:
+  Teller(const Waiting& waiting, const std::string& what, TimePoint now)
+      : waiting_(waiting), what_(what), log_at_(now + kEveryLogLine) {}
+  ~Teller() { Clear(); }
+  Teller(const Teller&) = delete;
+  Teller& operator=(const Teller&) = delete;
+
+  void Tell(const Look& look, TimePoint now) {
+    const std::string line = absl::StrCat(what_, ": ", look.still);
+    if (look.progress && waiting_.progress) {
+      waiting_.progress(look.progress);
+    } else if (line != told_) {
+      Clear();
+      if (waiting_.tell) waiting_.tell(line);
+      told_ = line;
+    }
+    if (!waiting_.log || now < log_at_) return;
+    waiting_.log(line);
+    log_at_ = now + kEveryLogLine;
+  }
+
+ private:
+  void Clear() {
+    if (waiting_.progress) waiting_.progress(std::nullopt);
+  }
+  const Waiting& waiting_;
+  const std::string& what_;
+  std::string told_;
+  TimePoint log_at_;
 };
 
 absl::Status Wait(const Waiting& waiting, const std::string& what, absl::FunctionRef<Look()> look) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const TimePoint end = now() + waiting.timeout;
-  std::string told;
+  Teller teller(waiting, what, now());
   for (;;) {
     const Look seen = look();
     if (seen.done) return absl::OkStatus();
     if (!seen.failed.ok()) return seen.failed;
-    if (seen.still != told && waiting.tell) waiting.tell(absl::StrCat(what, ": ", seen.still));
-    told = seen.still;
+    teller.Tell(seen, now());
     if (now() >= end) {
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(waiting.timeout);
       return MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
                        absl::StrFormat("%s: not within %g s: %s", what,
-                                       static_cast<double>(ms.count()) / 1000, told));
+                                       static_cast<double>(ms.count()) / 1000, seen.still));
     }
     SleepUntil(std::min(now() + kEvery, end));
   }
@@ -64,6 +101,7 @@ Look LookAt(const v1::Deployment& deployment, Condition condition) {
   Look look;
   look.still = deployment.activity();
   if (deployment.has_problem()) absl::StrAppend(&look.still, "; ", deployment.problem().message());
+  look.progress = ProgressOf(deployment);
   if (condition != Condition::kServing) {
     // One that is not on its way out would never be deleted.
     if (deployment.state() != v1::DEPLOYMENT_STATE_DELETING) {

@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/cli/progress_line.h"
 #include "ctl/coordinator_client.h"
 
 namespace switchyard::ctl {
@@ -18,7 +20,7 @@ enum class Condition {
   kDeleted,  // deployment: it is gone
   kLive,     // worker: plans may use it
   kDrained,  // worker: it was drained, and holds nothing any more
-  // Of `cordon --wait` only. Worker: no plan uses it that does not already.
+  // worker: no plan uses it that does not already; `cordon --wait` waits for it
   kCordoned,
 };
 
@@ -27,7 +29,12 @@ struct Waiting {
   // How long at most.
   Duration timeout{};
   // Called with each new line on what is waited for, for people. May be null.
-  std::function<void(const std::string& line)> tell;
+  std::function<void(const std::string& line)> tell = nullptr;
+  // Called with the bytes of what is waited for while there are some, and with nullopt before a
+  // line is told and at the end. May be null: `tell` gets them as text.
+  std::function<void(const std::optional<ProgressFacts>& facts)> progress = nullptr;
+  // Called with a line like those of `tell`, each ten seconds. May be null.
+  std::function<void(const std::string& line)> log = nullptr;
 };
 
 // Blocks. Errors: those of the coordinator; the deployment's own problem where waiting is no use
