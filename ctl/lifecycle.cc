@@ -33,7 +33,7 @@ absl::string_view ConditionWord(Condition condition) {
   return "";
 }
 
-// What a wait has led to, as JSON.
+// Returns what a wait has led to, as JSON.
 std::string Became(const char* kind, const std::string& name, Condition condition) {
   return Print({{kind, name}, {"condition", std::string(ConditionWord(condition))}});
 }
