@@ -27,11 +27,12 @@ TEST(StartProgressTest, TheCheckpointThatIsReadComesBeforeWhatWorkersLoad) {
   view.deployments[0].reading = ReadingView{.model = "m", .checkpoint = "/models/a", .pace = {}};
   EXPECT_FALSE(ProgressOf(view).has_value()) << "it is not begun";
 
-  view.deployments[1].reading = ReadingView{.model = "m",
-                                            .checkpoint = "/models/b",
-                                            .bytes_done = 3,
-                                            .bytes = 9,
-                                            .pace = {.bytes_per_second = 2, .left = std::nullopt, .still = {}}};
+  view.deployments[1].reading =
+      ReadingView{.model = "m",
+                  .checkpoint = "/models/b",
+                  .bytes_done = 3,
+                  .bytes = 9,
+                  .pace = {.bytes_per_second = 2, .left = std::nullopt, .still = {}}};
   const auto facts = ProgressOf(view);
   ASSERT_TRUE(facts.has_value());
   EXPECT_EQ(facts->what, "reading /models/b");

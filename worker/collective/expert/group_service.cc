@@ -197,11 +197,12 @@ absl::Status GroupService::LetGo(std::unique_ptr<LogFollower>* former) {
     *former = std::move(follower_);
     return absl::OkStatus();
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                   absl::StrCat("worker ", options_.worker_id,
-                                " is in groups with another first worker, and follows the steps of "
-                                "one only; close those sessions, or use binding p2p"),
-                   {{"worker", options_.worker_id}});
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+      absl::StrCat("worker ", options_.worker_id,
+                   " is in groups with another first worker, and follows the steps of "
+                   "one only; close those sessions, or use binding p2p (--transport auto)"),
+      {{"worker", options_.worker_id}});
 }
 
 absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {
