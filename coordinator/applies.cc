@@ -222,10 +222,16 @@ void Applies::On(const ModelLoaded& event, TimePoint now) {
 
 void Applies::OnTick(TimePoint now) {
   for (auto& [id, apply] : applies_) {
-    const bool sent = apply.durable || apply.request_write != WriteId{};
-    if (!apply.checked || sent || now < apply.begun + kApplyAnswer) continue;
-    StoreRequest(&apply);
+    if (MayBeStored(apply) && now >= apply.begun + kApplyAnswer) StoreRequest(&apply);
   }
+}
+
+TimePoint Applies::NextDue() const {
+  TimePoint next = TimePoint::max();
+  for (const auto& [id, apply] : applies_) {
+    if (MayBeStored(apply)) next = std::min(next, apply.begun + kApplyAnswer);
+  }
+  return next;
 }
 
 void Applies::StoreRequest(Apply* apply) {

@@ -49,6 +49,9 @@ class Coordinator {
   // is shown to people, and decides nothing.
   std::vector<Effect> Step(const Event& event, TimePoint now, WallTime wall_time = {});
 
+  // When a Tick has something to do that a caller waits for; max: at no time, as far as is known.
+  [[nodiscard]] TimePoint NextDue() const { return applies_.NextDue(); }
+
   // A snapshot for list, describe and explain. Plans are shared, not copied.
   [[nodiscard]] CoordinatorView View(TimePoint now) const;
   [[nodiscard]] const Journal& journal() const { return out_.journal(); }

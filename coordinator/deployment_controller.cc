@@ -219,6 +219,7 @@ void DeploymentController::NoteServed() {
 void DeploymentController::SetNoPlan(const absl::Status& why) {
   dirty_ = false;
   status_.SetNoPlan(why, IsRefusal(why), applied_.plans_record());
+  if (status_.refused() && !status_.TakeRefusalNews()) return;
   context_.out->OfDeployment(name(), status_.refused() ? "Refused" : "NoPlan")
       .Warn("no plan: %s", why.message());
 }

@@ -1,5 +1,6 @@
 #include "coordinator/driver.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -185,9 +186,13 @@ void Driver::Loop() {
   TimePoint next_tick = clock_->Now();
   while (!inbox_->stopped()) {
     counters_->turns.fetch_add(1, std::memory_order_relaxed);
-    for (const Event& event : inbox_->TakeAll(options_.tick)) Step(event);
+    // A caller may wait for what is due before the tick.
+    const Duration wait = std::min(next_tick, due_) - clock_->Now();
+    for (const Event& event : inbox_->TakeAll(std::clamp(wait, Duration{}, options_.tick))) {
+      Step(event);
+    }
     // Also under load: a queue that is never empty must not keep leases from ending.
-    if (clock_->Now() < next_tick) continue;
+    if (clock_->Now() < std::min(next_tick, due_)) continue;
     Step(Tick{});
     next_tick = clock_->Now() + options_.tick;
   }
@@ -199,6 +204,7 @@ void Driver::Step(const Event& event) {
   {
     const MutexLock lock(coordinator_mutex_);
     effects = coordinator_.Step(event, clock_->Now(), ReadWallTime());
+    due_ = coordinator_.NextDue();
   }
   // For WaitForView, before the effects: those may take a while, and the view has changed already.
   stepped_.NotifyAll();

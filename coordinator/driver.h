@@ -182,7 +182,7 @@ class Driver {
   mutable Mutex coordinator_mutex_;
   mutable CondVar stepped_;  // notified after each step
   Coordinator coordinator_ SY_GUARDED_BY(coordinator_mutex_);
-
+  TimePoint due_ = TimePoint::max();           // Coordinator::NextDue; the driver thread's
   const std::shared_ptr<Inbox<Event>> inbox_;  // shared: a model load may outlive the driver
   SinkTable<StreamId, WorkerStreamSink> streams_;
   SinkTable<WatchId, PlanUpdateSink> watches_;

@@ -85,7 +85,7 @@ absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
   if (request.strict || request.record_amax) {
     return BadSession(request, Reason::kBadRequest,
                       "a collective session is neither strict nor does it record magnitudes; ask "
-                      "for binding p2p");
+                      "for binding p2p (--transport auto)");
   }
   SY_RETURN_IF_ERROR(CheckLockstepGroup(workers));
   return ResolveCollective(plan, DemandOf(request)).status();

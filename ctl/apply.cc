@@ -86,15 +86,18 @@ absl::StatusOr<std::string> Findings(const v1::ApplyDeploymentResponse& response
 absl::Status WaitForApplied(const Run& run, TimePoint end, v1::Deployment* deployment) {
   Waiting waiting = run.waiting();
   waiting.timeout = std::max(Duration{}, end - std::chrono::steady_clock::now());
-  const std::string name = deployment->spec().name();
-  const absl::Status status = WaitForDeployment(waiting, name, Condition::kServing);
-  const auto now = run.coordinator.Deployment(name);
-  if (now.ok()) *deployment = now->deployment();
+  const v1::DeploymentSpec applied = deployment->spec();
+  const absl::Status status =
+      WaitForDeployment(waiting, applied.name(), Condition::kServing, deployment);
+  if (!status.ok()) return status;
   // A revision from before may serve on: that is not what was applied.
-  if (status.ok() && deployment->has_apply_failure()) {
-    return StatusFromProto(deployment->apply_failure());
-  }
-  return status;
+  if (deployment->has_apply_failure()) return StatusFromProto(deployment->apply_failure());
+  if (deployment->spec().SerializeAsString() == applied.SerializeAsString()) return status;
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
+      absl::StrCat("deployment ", applied.name(), " serves revision ", deployment->revision(),
+                   ", which another apply made meanwhile; 'syctl get revisions ", applied.name(),
+                   "' lists them"));
 }
 
 }  // namespace

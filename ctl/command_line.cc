@@ -21,7 +21,8 @@ namespace switchyard::ctl {
 namespace {
 
 constexpr double kCallTimeoutSeconds = 10;
-// Long, because the coordinator hashes the whole checkpoint before it answers.
+// An apply is answered at once, but 'diff' waits for the weights to be read, and so does an apply
+// with --wait.
 constexpr double kApplyTimeoutSeconds = 1800;
 constexpr double kWaitTimeoutSeconds = 300;
 

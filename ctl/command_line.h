@@ -4,7 +4,7 @@
 //   syctl diff -f FILE
 //   syctl rollback deployment NAME [--to-revision N] [--wait]
 //   syctl delete deployment NAME [--now] [--wait]
-//   syctl cordon|uncordon worker ID
+//   syctl cordon|uncordon worker ID [--wait]
 //   syctl drain worker ID [--force] [--wait]
 //   syctl wait deployment NAME --for serving|deleted
 //   syctl wait worker ID --for live|drained
@@ -86,7 +86,7 @@ struct CommandLine {
   std::string file;                           // apply, diff
   bool dry_run = false;                       // apply
   std::string name;                           // an object's, except layers
-  bool wait = false;                          // apply, rollback, delete, drain
+  bool wait = false;                          // verbs that change something
   std::uint64_t to_revision = 0;              // rollback; 0: the one before that has served
   bool now = false;                           // delete
   bool force = false;                         // drain

@@ -28,6 +28,8 @@ std::string NextStep(const absl::Status& status) {
     case Reason::kUnknownLayer:
       return "'syctl get layers' lists the MoE layers";
     case Reason::kBadConfig:
+      // The file is right: there is no room for it, and the text says how to make some.
+      if (absl::IsResourceExhausted(status)) return "";
       return "correct the file and check it with 'syctl apply --dry-run -f FILE'";
     case Reason::kUnsupported:
       return "'syctl version' compares this program with the coordinator";

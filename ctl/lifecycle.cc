@@ -1,7 +1,12 @@
 #include "ctl/lifecycle.h"
 
-#include "absl/strings/str_cat.h"
+#include <cstdint>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+#include "core/base/error.h"
 #include "core/base/status_macros.h"
 
 namespace switchyard::ctl {
@@ -22,8 +27,27 @@ absl::string_view ConditionWord(Condition condition) {
       return "live";
     case Condition::kDrained:
       return "drained";
+    case Condition::kCordoned:
+      return "cordoned";
   }
   return "";
+}
+
+// Returns what a wait has led to, as JSON.
+std::string Became(const char* kind, const std::string& name, Condition condition) {
+  return Print({{kind, name}, {"condition", std::string(ConditionWord(condition))}});
+}
+
+// Waits if the command line says so, and replaces what the coordinator answered before.
+template <typename Response>
+absl::Status WaitForDuty(const Run& run, Condition condition, Response* response) {
+  if (!run.line.wait) return absl::OkStatus();
+  v1::Worker found;
+  const absl::Status status = WaitForWorker(run.waiting(), run.line.name, condition, &found);
+  // The coordinator knew it a moment ago: it has left, and holds nothing.
+  if (!status.ok() && !absl::IsNotFound(status)) return status;
+  if (!found.id().empty()) *response->mutable_worker() = std::move(found);
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -32,11 +56,19 @@ absl::Status Rollback(const Run& run, std::string* out) {
   const std::string& name = run.line.name;
   // Asked before, because the response does not show whether anything changed.
   SY_ASSIGN_OR_RETURN(const v1::GetDeploymentResponse before, run.coordinator.Deployment(name));
-  SY_ASSIGN_OR_RETURN(const v1::RollbackDeploymentResponse response,
+  SY_ASSIGN_OR_RETURN(v1::RollbackDeploymentResponse response,
                       run.coordinator.Rollback(name, run.line.to_revision));
-  const v1::Deployment& after = response.deployment();
+  v1::Deployment& after = *response.mutable_deployment();
+  const std::uint64_t made = after.revision();
   if (run.line.wait && RefusalOf(after).ok()) {
-    SY_RETURN_IF_ERROR(WaitForDeployment(run.waiting(), name, Condition::kServing));
+    SY_RETURN_IF_ERROR(WaitForDeployment(run.waiting(), name, Condition::kServing, &after));
+    if (after.revision() != made) {
+      return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
+                       absl::StrFormat("deployment %s: revision %d serves: it was applied after "
+                                       "revision %d, to which this rollback led; 'syctl get "
+                                       "revisions %s' lists them",
+                                       name, after.revision(), made, name));
+    }
   }
   *out += run.Show(response, [&](const v1::RollbackDeploymentResponse& /*message*/) {
     if (after.revision() == before.deployment().revision()) {
@@ -55,6 +87,11 @@ absl::Status DeleteDeployment(const Run& run, std::string* out) {
                       run.coordinator.Delete(name, run.line.now));
   if (run.line.wait) {
     SY_RETURN_IF_ERROR(WaitForDeployment(run.waiting(), name, Condition::kDeleted));
+    // The response shows it as it was.
+    if (run.json()) {
+      *out += Became("deployment", name, Condition::kDeleted);
+      return absl::OkStatus();
+    }
   }
   *out += run.Show(response, [&](const v1::DeleteDeploymentResponse& message) {
     if (run.line.wait) return absl::StrCat("deployment ", name, " is deleted\n");
@@ -73,25 +110,25 @@ absl::Status SetDuty(const Run& run, std::string* out) {
     };
   };
   if (run.line.verb == Verb::kCordon) {
-    SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Cordon(worker));
+    SY_ASSIGN_OR_RETURN(auto response, run.coordinator.Cordon(worker));
+    SY_RETURN_IF_ERROR(WaitForDuty(run, Condition::kCordoned, &response));
     *out += run.Show(response, says("is cordoned"));
     return absl::OkStatus();
   }
   if (run.line.verb == Verb::kUncordon) {
-    SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Uncordon(worker));
-    *out += run.Show(response, says("may be used by plans"));
+    SY_ASSIGN_OR_RETURN(auto response, run.coordinator.Uncordon(worker));
+    SY_RETURN_IF_ERROR(WaitForDuty(run, Condition::kLive, &response));
+    *out += run.Show(response, says(run.line.wait ? "is live" : "may be used by plans"));
     return absl::OkStatus();
   }
-  SY_ASSIGN_OR_RETURN(const auto response, run.coordinator.Drain(worker, run.line.force));
+  SY_ASSIGN_OR_RETURN(auto response, run.coordinator.Drain(worker, run.line.force));
   std::string warnings;
   for (const std::string& warning : response.warnings()) {
     absl::StrAppend(&warnings, "warning: ", warning, "\n");
   }
   // Before the wait, which may end with an error.
   if (!run.json()) *out += warnings;
-  if (run.line.wait) {
-    SY_RETURN_IF_ERROR(WaitForWorker(run.waiting(), worker, Condition::kDrained));
-  }
+  SY_RETURN_IF_ERROR(WaitForDuty(run, Condition::kDrained, &response));
   *out += run.Show(response, says(run.line.wait ? "is drained" : "is being drained"));
   return absl::OkStatus();
 }
@@ -101,11 +138,10 @@ absl::Status WaitForObject(const Run& run, std::string* out) {
   SY_RETURN_IF_ERROR(worker ? WaitForWorker(run.waiting(), run.line.name, run.line.condition)
                             : WaitForDeployment(run.waiting(), run.line.name, run.line.condition));
   const char* kind = worker ? "worker" : "deployment";
-  const std::string became(ConditionWord(run.line.condition));
   if (run.json()) {
-    *out += Print({{kind, run.line.name}, {"condition", became}});
+    *out += Became(kind, run.line.name, run.line.condition);
   } else {
-    absl::StrAppend(out, kind, " ", run.line.name, " is ", became, "\n");
+    absl::StrAppend(out, kind, " ", run.line.name, " is ", ConditionWord(run.line.condition), "\n");
   }
   return absl::OkStatus();
 }

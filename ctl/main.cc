@@ -1,9 +1,11 @@
 // syctl: the operator's tool. See ctl/syctl.h.
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/cli/progress_line.h"
 #include "ctl/contexts.h"
 #include "ctl/syctl.h"
 #include "services/config/config_file.h"
@@ -24,8 +26,17 @@ int main(int argc, char** argv) {
   environment.contexts_path =
       switchyard::ctl::ContextsPath(variable("XDG_CONFIG_HOME"), variable("HOME"));
   switchyard::ctl::Viewer viewer;
-  if (terminal.errors_are_shown) {
-    viewer.tell = [](const std::string& line) { std::fprintf(stderr, "%s\n", line.c_str()); };
+  const auto line = [](const std::string& text) { std::fprintf(stderr, "%s\n", text.c_str()); };
+  switchyard::ProgressLine progress(STDERR_FILENO);
+  if (!terminal.errors_are_shown) {
+    viewer.log = line;
+  } else {
+    viewer.tell = line;
+  }
+  if (switchyard::ProgressLine::IsPossible(STDERR_FILENO, variable("TERM"))) {
+    viewer.progress = [&progress](const std::optional<switchyard::ProgressFacts>& facts) {
+      facts ? progress.Draw(*facts) : progress.Clear();
+    };
   }
   viewer.live = [](const std::string& text) {
     return std::fputs(text.c_str(), stdout) >= 0 && std::fflush(stdout) == 0;

@@ -24,7 +24,8 @@ struct Run {
   }
   // For as long as the command may wait.
   [[nodiscard]] Waiting waiting() const {
-    return {&coordinator, line.wait_timeout, screen.viewer.tell};
+    return {&coordinator, line.wait_timeout, screen.viewer.tell, screen.viewer.progress,
+            screen.viewer.log};
   }
 };
 

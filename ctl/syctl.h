@@ -4,8 +4,11 @@
 
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
+
+#include "core/cli/progress_line.h"
 
 namespace switchyard::ctl {
 
@@ -27,6 +30,10 @@ struct Environment {
 struct Viewer {
   // A line on what it waits for. Null: nobody looks.
   std::function<void(const std::string& line)> tell = nullptr;
+  // Draws how far that is, in one line that is cleared with nullopt. Null: lines are told.
+  std::function<void(const std::optional<ProgressFacts>& facts)> progress = nullptr;
+  // A line every ten seconds of a wait, for logs. Null: none.
+  std::function<void(const std::string& line)> log = nullptr;
   // Output of a command that does not end by itself. False: nobody reads any more. Null: it shows
   // its first output and ends.
   std::function<bool(const std::string& text)> live = nullptr;

@@ -1,5 +1,6 @@
 #include "ctl/top.h"
 
+#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -37,9 +38,14 @@ absl::Status Measure(const Run& run, std::string* out) {
   Pause();
   Pause();
   const std::vector<WorkerSample> after = AskWorkers(workers, {});
+  // Again: one may have been drained, or have left, while it was measured.
+  SY_ASSIGN_OR_RETURN(const v1::ListWorkersResponse now, run.coordinator.Workers());
   std::vector<TopRow> rows;
   for (std::size_t i = 0; i < workers.size(); ++i) {
-    rows.push_back(RowOf(workers[i], before[i], after[i]));
+    const auto found =
+        std::find_if(now.workers().begin(), now.workers().end(),
+                     [&](const v1::Worker& worker) { return worker.id() == workers[i].id(); });
+    if (found != now.workers().end()) rows.push_back(RowOf(*found, before[i], after[i]));
   }
   *out += run.json() ? Print(ToJson(rows)) : TopTable(rows);
   return absl::OkStatus();
@@ -85,9 +91,13 @@ TopRow RowOf(const v1::Worker& worker, const WorkerSample& before, const WorkerS
   const auto rows = static_cast<double>(to.rows - from.rows);
   row.known = seconds > 0;
   if (!row.known) return row;
-  row.rows_per_second = rows / seconds;
-  row.requests_per_second = static_cast<double>(to.requests - from.requests) / seconds;
-  row.rows_per_batch = batches > 0 ? rows / batches : 0;
+  // It has nothing to serve with any more; the measured rows are of before that.
+  const bool drained = worker.state() == v1::WORKER_STATE_DRAINED;
+  if (!drained) {
+    row.rows_per_second = rows / seconds;
+    row.requests_per_second = static_cast<double>(to.requests - from.requests) / seconds;
+    row.rows_per_batch = batches > 0 ? rows / batches : 0;
+  }
   row.errors = to.errors - from.errors;
   row.attachments = after.answer.experts().attachments();
   return row;

@@ -122,9 +122,11 @@ void AddWorkerVerbs(CLI::App& app, RawCommandLine& raw) {
   CLI::App* cordon =
       app.add_subcommand("cordon", "Keep a worker out of plans that it does not serve in");
   AddObject(cordon, raw, "WORKER", "worker ID");
+  AddWait(cordon, raw, "Wait until it loads nothing that was planned before");
   cordon->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl cordon worker w0\n"));
   CLI::App* uncordon = app.add_subcommand("uncordon", "Let plans use a worker again");
   AddObject(uncordon, raw, "WORKER", "worker ID");
+  AddWait(uncordon, raw, "Wait until it is live: plans may use it");
   uncordon->footer(absl::StrCat(kGlobalOptions, "Example:\n  syctl uncordon worker w0\n"));
   CLI::App* drain = app.add_subcommand(
       "drain", "Move a worker's experts to the others; its process goes on, and may end then");

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
+#include <string>
 
 #include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
@@ -10,6 +12,7 @@
 #include "core/base/amount_text.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "ctl/output/progress.h"
 #include "services/convert/enum_words.h"
 #include "services/grpc/grpc_status.h"
 
@@ -17,6 +20,7 @@ namespace switchyard::ctl {
 namespace {
 
 constexpr Duration kEvery = std::chrono::milliseconds(500);
+constexpr Duration kEveryLogLine = std::chrono::seconds(10);
 
 // Nobody notifies: one thread does nothing else.
 void SleepUntil(TimePoint when) {
@@ -32,23 +36,56 @@ struct Look {
   bool done = false;
   absl::Status failed = {};  // waiting on is no use
   std::string still = {};    // what it waits for
+  std::optional<ProgressFacts> progress = {};
+};
+
+// Says what a wait waits for to whoever looks on.
+class Teller {
+ public:
+  Teller(const Waiting& waiting, const std::string& what, TimePoint now)
+      : waiting_(waiting), what_(what), log_at_(now + kEveryLogLine) {}
+  ~Teller() { Clear(); }
+  Teller(const Teller&) = delete;
+  Teller& operator=(const Teller&) = delete;
+
+  void Tell(const Look& look, TimePoint now) {
+    const std::string line = absl::StrCat(what_, ": ", look.still);
+    if (look.progress && waiting_.progress) {
+      waiting_.progress(look.progress);
+    } else if (line != told_) {
+      Clear();
+      if (waiting_.tell) waiting_.tell(line);
+      told_ = line;
+    }
+    if (!waiting_.log || now < log_at_) return;
+    waiting_.log(line);
+    log_at_ = now + kEveryLogLine;
+  }
+
+ private:
+  void Clear() {
+    if (waiting_.progress) waiting_.progress(std::nullopt);
+  }
+  const Waiting& waiting_;
+  const std::string& what_;
+  std::string told_;
+  TimePoint log_at_;
 };
 
 absl::Status Wait(const Waiting& waiting, const std::string& what, absl::FunctionRef<Look()> look) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const TimePoint end = now() + waiting.timeout;
-  std::string told;
+  Teller teller(waiting, what, now());
   for (;;) {
     const Look seen = look();
     if (seen.done) return absl::OkStatus();
     if (!seen.failed.ok()) return seen.failed;
-    if (seen.still != told && waiting.tell) waiting.tell(absl::StrCat(what, ": ", seen.still));
-    told = seen.still;
+    teller.Tell(seen, now());
     if (now() >= end) {
       const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(waiting.timeout);
       return MakeError(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady,
                        absl::StrFormat("%s: not within %g s: %s", what,
-                                       static_cast<double>(ms.count()) / 1000, told));
+                                       static_cast<double>(ms.count()) / 1000, seen.still));
     }
     SleepUntil(std::min(now() + kEvery, end));
   }
@@ -64,6 +101,7 @@ Look LookAt(const v1::Deployment& deployment, Condition condition) {
   Look look;
   look.still = deployment.activity();
   if (deployment.has_problem()) absl::StrAppend(&look.still, "; ", deployment.problem().message());
+  look.progress = ProgressOf(deployment);
   if (condition != Condition::kServing) {
     // One that is not on its way out would never be deleted.
     if (deployment.state() != v1::DEPLOYMENT_STATE_DELETING) {
@@ -90,7 +128,25 @@ Look LookAt(const v1::Deployment& deployment, Condition condition) {
   return look;
 }
 
+// The duty is stored, so only an epoch that was begun before can still take the worker in.
+Look LookAtCordoned(const v1::Worker& worker) {
+  Look look;
+  if (worker.state() == v1::WORKER_STATE_LIVE) {
+    look.failed =
+        MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
+                  absl::StrFormat("worker %s is not cordoned any more; somebody has uncordoned it",
+                                  worker.id()));
+    return look;
+  }
+  look.done = worker.staging().empty();
+  if (!look.done) {
+    look.still = absl::StrFormat("it loads %s", CountText(worker.staging_size(), "epoch"));
+  }
+  return look;
+}
+
 Look LookAt(const v1::Worker& worker, Condition condition) {
+  if (condition == Condition::kCordoned) return LookAtCordoned(worker);
   Look look;
   const std::string wanted = condition == Condition::kLive ? "live" : "drained";
   const std::string word = EnumWord(worker.state());
@@ -128,19 +184,23 @@ absl::Status RefusalOf(const v1::Deployment& deployment) {
   }
 }
 
-absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name,
-                               Condition condition) {
+absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, Condition condition,
+                               v1::Deployment* found) {
   return Wait(waiting, absl::StrCat("deployment ", name), [&]() -> Look {
-    const auto found = waiting.coordinator->Deployment(name);
-    if (found.ok()) return LookAt(found->deployment(), condition);
-    if (condition == Condition::kDeleted && absl::IsNotFound(found.status())) {
+    const auto answer = waiting.coordinator->Deployment(name);
+    if (answer.ok()) {
+      if (found != nullptr) *found = answer->deployment();
+      return LookAt(answer->deployment(), condition);
+    }
+    if (condition == Condition::kDeleted && absl::IsNotFound(answer.status())) {
       return {.done = true};
     }
-    return LookOfError(found.status());
+    return LookOfError(answer.status());
   });
 }
 
-absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition) {
+absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition,
+                           v1::Worker* found) {
   bool seen = false;
   return Wait(waiting, absl::StrCat("worker ", id), [&]() -> Look {
     const auto workers = waiting.coordinator->Workers();
@@ -148,8 +208,10 @@ absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condit
     for (const v1::Worker& worker : workers->workers()) {
       if (worker.id() != id) continue;
       seen = true;
+      if (found != nullptr) *found = worker;
       return LookAt(worker, condition);
     }
+    if (condition == Condition::kCordoned) return {.done = true};
     if (condition == Condition::kLive) return {.still = "it has not joined"};
     if (seen) return {.done = true};
     return {.failed = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownWorker,

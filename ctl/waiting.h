@@ -3,11 +3,13 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 
 #include "core/base/clock.h"
+#include "core/cli/progress_line.h"
 #include "ctl/coordinator_client.h"
 
 namespace switchyard::ctl {
@@ -18,6 +20,8 @@ enum class Condition {
   kDeleted,  // deployment: it is gone
   kLive,     // worker: plans may use it
   kDrained,  // worker: it was drained, and holds nothing any more
+  // worker: no plan uses it that does not already; `cordon --wait` waits for it
+  kCordoned,
 };
 
 struct Waiting {
@@ -25,16 +29,24 @@ struct Waiting {
   // How long at most.
   Duration timeout{};
   // Called with each new line on what is waited for, for people. May be null.
-  std::function<void(const std::string& line)> tell;
+  std::function<void(const std::string& line)> tell = nullptr;
+  // Called with the bytes of what is waited for while there are some, and with nullopt before a
+  // line is told and at the end. May be null: `tell` gets them as text.
+  std::function<void(const std::optional<ProgressFacts>& facts)> progress = nullptr;
+  // Called with a line like those of `tell`, each ten seconds. May be null.
+  std::function<void(const std::string& line)> log = nullptr;
 };
 
 // Blocks. Errors: those of the coordinator; the deployment's own problem where waiting is no use
 // (kServing); kDeadlineExceeded (NOT_READY) saying what it still waits for. While the coordinator
-// cannot be reached it waits on.
-absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name,
-                               Condition condition);
-// The same. A drained worker that has left the service counts as drained.
-absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition);
+// cannot be reached it waits on. `found`, unless null, is the deployment as it
+// was seen last; unchanged where it never was.
+absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, Condition condition,
+                               v1::Deployment* found = nullptr);
+// The same. A drained worker that has left the service counts as drained, and one that is not there
+// as cordoned.
+absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition,
+                           v1::Worker* found = nullptr);
 
 // The time between two looks.
 void Pause();

@@ -6,8 +6,10 @@
 namespace switchyard {
 namespace {
 
-// Often enough for whoever looks at a checkpoint that is read, and no load for the receiver.
+// Often enough for whoever looks at a checkpoint that is read, and no load for the receiver: a
+// large one is told by time, and a small one, of which much is read in that time, by its share.
 constexpr Duration kProgressEvery = std::chrono::milliseconds(250);
+constexpr std::uint64_t kShares = 50;
 
 }  // namespace
 
@@ -23,11 +25,13 @@ void ModelReads::Load(RequestId id, const std::string& checkpoint, Progress prog
         // One that waited behind another may be canceled before it begins.
         if (canceled->load()) return done(absl::CancelledError("the load was canceled"));
         auto due = std::chrono::steady_clock::now();
+        std::uint64_t told = 0;
         done(load(checkpoint, [&](std::uint64_t read, std::uint64_t total) {
           if (canceled->load()) return false;
           const auto now = std::chrono::steady_clock::now();
-          if (now < due && read < total) return true;
+          if (now < due && read < total && read - told < total / kShares) return true;
           due = now + kProgressEvery;
+          told = read;
           progress(static_cast<std::int64_t>(read), static_cast<std::int64_t>(total));
           return true;
         }));

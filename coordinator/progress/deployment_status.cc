@@ -11,6 +11,7 @@ namespace switchyard {
 
 void DeploymentStatus::SetRecord(const absl::Status& refusal) {
   refusal_ = refusal;
+  refusal_told_ = false;
   no_plan_is_refusal_ = false;
   problem_ = refusal_;
   if (!refusal_.ok()) activity_ = kRefusedActivity;
@@ -28,6 +29,7 @@ void DeploymentStatus::SetServing(Epoch epoch, bool of_record) {
   activity_ = absl::StrCat("serving epoch ", epoch.value);
   if (of_record) {
     no_plan_is_refusal_ = false;
+    refusal_told_ = false;
     problem_ = absl::OkStatus();
   } else {
     absl::StrAppend(&activity_, "; what was applied last is ", kRefusedActivity);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 
@@ -30,6 +31,10 @@ class DeploymentStatus {
   void SetProblem(const absl::Status& problem) { problem_ = problem; }
   void SetGivenUp(Epoch epoch, const absl::Status& why);
 
+  // Whether the refusal is news: true once for each record, and again after it has served. Each
+  // change of the members finds the same refusal anew.
+  [[nodiscard]] bool TakeRefusalNews() { return refused() && !std::exchange(refusal_told_, true); }
+
   // Why no kind of worker could serve the record; OK: some kind could.
   [[nodiscard]] const absl::Status& refusal() const { return refusal_; }
   // The record can be served by no workers, or by none like those that there are.
@@ -47,6 +52,7 @@ class DeploymentStatus {
   absl::Status problem_;
   absl::Status refusal_;
   bool no_plan_is_refusal_ = false;
+  bool refusal_told_ = false;
 };
 
 }  // namespace switchyard

@@ -35,9 +35,14 @@ struct Logger::Impl {
 Logger::Logger(absl::string_view process, LogLevel level, LogFormat format)
     : process_(process), format_(Chosen(format)), level_(level), impl_(std::make_unique<Impl>()) {
   impl_->logger.set_level(spdlog::level::trace);  // this class decides
+  BeginLinesWith("");
+}
+
+void Logger::BeginLinesWith(absl::string_view control) {
   // RFC 3339 with the offset, so that the logs of machines in several zones merge by sorting.
-  impl_->logger.set_pattern(format_ == LogFormat::kText ? "%Y-%m-%dT%H:%M:%S.%e%z %v"
-                                                        : R"({"ts":"%Y-%m-%dT%H:%M:%S.%e%z",%v})");
+  const char* const pattern = format_ == LogFormat::kText ? "%Y-%m-%dT%H:%M:%S.%e%z %v"
+                                                          : R"({"ts":"%Y-%m-%dT%H:%M:%S.%e%z",%v})";
+  impl_->logger.set_pattern(std::string(control) + pattern);
 }
 
 Logger::~Logger() = default;

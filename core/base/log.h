@@ -59,6 +59,9 @@ class Logger {
   // Lines that are being written keep the level that was.
   void SetLevel(LogLevel level) { level_.store(level); }
 
+  // Puts `control` before each later line: what erases a line that something else has drawn.
+  void BeginLinesWith(absl::string_view control);
+
   // Never kAuto.
   [[nodiscard]] LogFormat format() const { return format_; }
 

@@ -1,5 +1,6 @@
 #include "ctl/output/progress.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <vector>
 
@@ -18,9 +19,11 @@ using StagingList = google::protobuf::RepeatedPtrField<v1::Staging>;
 // As the coordinator's own texts: shorter pauses are those between two experts.
 constexpr std::int64_t kStillShown = 5;  // seconds
 
-std::string LeftText(const google::protobuf::Duration& left) {
-  return TimeText(std::chrono::seconds(left.seconds()) + std::chrono::nanoseconds(left.nanos()));
+Duration TimeOf(const google::protobuf::Duration& left) {
+  return std::chrono::seconds(left.seconds()) + std::chrono::nanoseconds(left.nanos());
 }
+
+std::string LeftText(const google::protobuf::Duration& left) { return TimeText(TimeOf(left)); }
 
 // "nothing for 12 s", for Staging and for CheckpointReading; empty while it moves.
 template <typename Proto>
@@ -88,6 +91,34 @@ std::string ReadingText(const v1::CheckpointReading& reading) {
   }
   return absl::StrCat(reading.checkpoint(), ": ", absl::StrJoin(parts, ", "),
                       reading.dry_run() ? " (dry run)" : "");
+}
+
+std::optional<ProgressFacts> ProgressOf(const v1::Deployment& deployment) {
+  ProgressFacts facts;
+  const std::string& name = deployment.spec().name();
+  if (deployment.has_reading() && !deployment.reading().dry_run()) {
+    const v1::CheckpointReading& reading = deployment.reading();
+    if (reading.bytes() == 0) return std::nullopt;
+    facts = {.what = absl::StrCat(name, ": reading ", reading.checkpoint()),
+             .bytes_done = static_cast<std::int64_t>(reading.bytes_done()),
+             .bytes = static_cast<std::int64_t>(reading.bytes()),
+             .bytes_per_second = static_cast<std::int64_t>(reading.bytes_per_second()),
+             .left = std::nullopt};
+    if (reading.has_left()) facts.left = TimeOf(reading.left());
+    return facts;
+  }
+  int loading = 0;
+  for (const v1::Staging& one : deployment.staging()) {
+    facts.bytes_done += static_cast<std::int64_t>(one.progress().bytes_done());
+    facts.bytes += static_cast<std::int64_t>(one.progress().bytes());
+    if (one.step() != v1::STAGING_STEP_LOADING) continue;
+    ++loading;
+    facts.bytes_per_second += static_cast<std::int64_t>(one.bytes_per_second());
+    if (one.has_left()) facts.left = std::max(facts.left.value_or(Duration{}), TimeOf(one.left()));
+  }
+  if (loading == 0 || facts.bytes == 0) return std::nullopt;
+  facts.what = absl::StrCat(name, ": loading on ", CountText(loading, "worker"));
+  return facts;
 }
 
 }  // namespace switchyard::ctl

@@ -1,11 +1,14 @@
-// How far changes are, for 'syctl describe': workers that load an epoch, a checkpoint that the
-// coordinator reads. Pure; thread-safe.
+// How far changes are, for 'syctl describe' and for waits: workers that load an epoch, a checkpoint
+// that the coordinator reads. Pure; thread-safe.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "google/protobuf/repeated_field.h"
 
+#include "core/cli/progress_line.h"
+#include "switchyard/v1/coordinator.pb.h"
 #include "switchyard/v1/progress.pb.h"
 
 namespace switchyard::ctl {
@@ -17,5 +20,9 @@ std::string StagingByEpoch(const google::protobuf::RepeatedPtrField<v1::Staging>
 
 // "/models/b: 1.2 of 1.7 GiB, 412.0 MiB/s, 2 s left".
 std::string ReadingText(const v1::CheckpointReading& reading);
+
+// Returns what a wait for the deployment waits for: the checkpoint that is read, or else the
+// workers that load, in one sum. The last of them decides how much time is left. Unset: neither.
+std::optional<ProgressFacts> ProgressOf(const v1::Deployment& deployment);
 
 }  // namespace switchyard::ctl

@@ -15,6 +15,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "coordinator/checkpoints/model_loader.h"
 #include "coordinator/checkpoints/remembering_loader.h"
@@ -28,6 +29,7 @@
 #include "services/bin/bin_support.h"
 #include "services/bin/coordinator_options.h"
 #include "services/bin/service_manager.h"
+#include "services/bin/start_progress.h"
 #include "services/config/config_file.h"
 #include "services/convert/admin.h"
 #include "services/coordinator/coordinator_health.h"
@@ -36,6 +38,7 @@
 #include "services/coordinator/live_page.h"
 #include "services/coordinator/worker_dialer.h"
 #include "services/grpc/grpc_log.h"
+#include "services/grpc/listener.h"
 #include "services/options/read_options.h"
 #include "services/system/grpc_health.h"
 #include "services/system/system_server.h"
@@ -123,16 +126,21 @@ void SayWherePlansAre(const std::string& store, Logger& logger) {
   }
 }
 
+std::vector<std::string> PageHosts(const std::string& text) {
+  return absl::StrSplit(text, ',', absl::SkipEmpty());
+}
+
 // Null: the command line wants none.
 absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const NetworkSettings& network,
                                                              const std::string& host,
+                                                             const std::string& page_hosts,
                                                              const Driver* driver,
                                                              HealthMonitor* monitor) {
   if (!network.system_port) return nullptr;
   SY_ASSIGN_OR_RETURN(
       std::unique_ptr<SystemServer> system,
       SystemServer::Start(
-          {.host = host, .port = *network.system_port}, monitor,
+          {.host = host, .port = *network.system_port, .names = PageHosts(page_hosts)}, monitor,
           [driver, monitor] {
             return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look()).Take();
           },
@@ -159,6 +167,9 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   FatalError fatal(&signals);
   SteadyClock clock;
   SystemRng rng;
+  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
+  // First: whoever connects meanwhile waits for what follows, and is not refused.
+  SY_ASSIGN_OR_RETURN(std::shared_ptr<Listener> listener, Listener::Bind(listen.host, listen.port));
   SY_ASSIGN_OR_RETURN(std::unique_ptr<StateStore> store, OpenStateStore(options.store));
   SayWherePlansAre(options.store, *logger);
   OnceSet once;
@@ -179,18 +190,22 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
                                       .logger = logger,
                                       .once = &once,
                                       .dial = dial}));
+  std::optional<StartProgress> progress;
+  progress.emplace(&log, EnvironmentVariable("TERM").value_or(""),
+                   [driver = driver.get()] { return ProgressOf(driver->View()); });
   SY_ASSIGN_OR_RETURN(const std::vector<DeploymentSpec> specs, ReadSpecs(options.deployments));
-  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
   std::unique_ptr<CoordinatorServer> server;  // outlives the monitor, which sets its health
   CoordinatorHealth health(driver.get(), &clock);
   HealthMonitor monitor([&health] { return health.Look(); });
-  SY_ASSIGN_OR_RETURN(const std::unique_ptr<SystemServer> system,
-                      OpenSystemPort(options.network, listen.host, driver.get(), &monitor));
+  SY_ASSIGN_OR_RETURN(
+      const std::unique_ptr<SystemServer> system,
+      OpenSystemPort(options.network, listen.host, options.page_hosts, driver.get(), &monitor));
   ApplyAll(*driver, specs, fatal, *logger);
   SY_RETURN_IF_ERROR(fatal.why());
   CoordinatorServerOptions server_options;
   server_options.grpc.host = listen.host;
   server_options.grpc.port = listen.port;
+  server_options.grpc.listener = std::move(listener);
   server_options.grpc.reflection = options.reflection == "on";
   server_options.incarnation = rng.NextId<Incarnation>();
   server_options.metrics = [driver = driver.get(), &monitor] {
@@ -205,6 +220,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   const ServiceManager manager(EnvironmentVariable(kNotifySocket).value_or(""), logger);
   manager.SayReady(server->grpc().endpoint());
   log.WaitForEnd(&signals);
+  progress.reset();
   // Before the driver ends, which answers everything with an error.
   const absl::Status why = fatal.why();
   manager.SayEnding();

@@ -230,6 +230,12 @@ OptionTable CoordinatorOptionTable(CoordinatorSettings* settings) {
        .help =
            "gRPC reflection, with which grpcurl and buf curl find the calls and their messages"},
       &settings->reflection, {"on", "off"}));
+  table.options.push_back(TextOption(
+      {.key = "network.page_hosts",
+       .help = "Names by which people open the live page, separated by commas, beside addresses, "
+               "localhost and the host of --listen",
+       .unset = "none"},
+      &settings->page_hosts));
   AddStore(settings, &table);
   AddLeases(times, &table);
   AddTimeouts(times, &table);

@@ -16,6 +16,7 @@ struct CoordinatorSettings {
 
   NetworkSettings network;
   std::string reflection = "on";
+  std::string page_hosts;  // with commas between
   std::string store = "sqlite:switchyard.sqlite";
   std::vector<std::string> deployments;
   DispatchOptions dispatch;

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/default_address.h"
+#include "core/base/name.h"
 #include "core/base/port_range.h"
 #include "core/base/suggest.h"
 #include "services/worker/worker_server.h"
@@ -31,6 +32,12 @@ std::string CheckAddress(const std::string& text) {
   return address->port == 0 ? absl::StrCat("\"", text, "\" has no port") : "";
 }
 
+std::string CheckId(const std::string& text) {
+  if (IsName(text)) return "";
+  return absl::StrCat("\"", text, "\" is no name: 1 to ", kNameMax,
+                      " letters, digits and '.', '_', '-'");
+}
+
 std::string CheckPorts(const std::string& text) {
   if (ParsePortRange(text)) return "";
   return absl::StrCat("\"", text, "\" is not FIRST-LAST, two ports from 1024 on");
@@ -43,7 +50,7 @@ void AddPool(WorkerSettings* settings, OptionTable* table) {
                  &settings->coordinator, &CheckAddress));
   table->options.push_back(TextOption(
       {.key = "pool.id", .help = "Name of this worker, which stays the same when it restarts"},
-      &settings->id));
+      &settings->id, &CheckId));
   table->options.back().required = true;
   table->options.push_back(DurationOption(
       {.key = "pool.leave_timeout",

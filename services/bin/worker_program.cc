@@ -22,10 +22,12 @@
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/bin/service_manager.h"
+#include "services/bin/start_progress.h"
 #include "services/bin/worker_options.h"
 #include "services/channels/grpc_channels.h"
 #include "services/config/config_file.h"
 #include "services/grpc/grpc_log.h"
+#include "services/grpc/listener.h"
 #include "services/options/read_options.h"
 #include "services/system/grpc_health.h"
 #include "services/system/system_server.h"
@@ -104,6 +106,8 @@ struct Worker {
   std::unique_ptr<SourcePool> sources;  // for the gateway's sessions
   std::unique_ptr<WorkerServer> server;
   std::unique_ptr<WorkerHealth> health;
+  // The parts above are there, and stay until the end. Set once.
+  std::atomic<bool> has_started{false};
   std::unique_ptr<HealthMonitor> monitor;
   ServedMetrics metrics;
   std::unique_ptr<SystemServer> system;  // null: the command line wants none
@@ -181,28 +185,73 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const WorkerSettings& 
   return Source::Create(std::move(source));
 }
 
-// Answers probes from now on, over gRPC and, if the command line names a port, over HTTP.
-absl::Status StartHealth(const WorkerSettings& options, const std::string& host, Worker* worker) {
-  worker->health = std::make_unique<WorkerHealth>(&worker->node->experts(), &worker->clock);
-  worker->monitor =
-      std::make_unique<HealthMonitor>([health = worker->health.get()] { return health->Look(); });
-  worker->monitor->Publish([worker](const Health& now) {
-    SetGrpcHealth(now, kWorkerHealthName, &worker->server->grpc());
-    if (!now.live()) worker->logger->Write(LogLevel::kError, now.not_live);
+// Metrics of a worker with all its parts.
+MetricsText MetricsOf(const Worker& worker, std::int64_t weight_bytes_max) {
+  return WorkerMetrics(CollectWorkerFacts(worker.monitor->Look(), weight_bytes_max, *worker.server,
+                                          &worker.node->experts(), &worker.node->groups()));
+}
+
+// Answers probes over HTTP from now on, if the command line names a port for it. Before StartHealth
+// this worker lives, is not ready, and has no metrics.
+absl::Status OpenSystemPort(const WorkerSettings& options, const std::string& host,
+                            Worker* worker) {
+  worker->monitor = std::make_unique<HealthMonitor>([worker] {
+    if (worker->has_started) return worker->health->Look();
+    return Health{.not_live = "", .not_ready = "the worker is starting; try again in a moment"};
   });
-  const auto metrics = [worker, weight_bytes_max = options.weight_bytes_max] {
-    return WorkerMetrics(CollectWorkerFacts(worker->monitor->Look(), weight_bytes_max,
-                                            *worker->server, &worker->node->experts(),
-                                            &worker->node->groups()));
-  };
-  worker->metrics.Start(worker->server.get(), [metrics] { return metrics().families(); });
   if (!options.network.system_port) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(
       worker->system,
       SystemServer::Start({.host = host, .port = *options.network.system_port},
-                          worker->monitor.get(), [metrics] { return metrics().Take(); }));
+                          worker->monitor.get(),
+                          [worker, weight_bytes_max = options.weight_bytes_max]() -> std::string {
+                            if (!worker->has_started) return "";
+                            return MetricsOf(*worker, weight_bytes_max).Take();
+                          }));
   SaySystemPort(worker->system->endpoint());
   return absl::OkStatus();
+}
+
+// The worker has its parts: tells how it is over gRPC as well.
+void StartHealth(const WorkerSettings& options, Worker* worker) {
+  worker->health = std::make_unique<WorkerHealth>(&worker->node->experts(), &worker->clock);
+  worker->has_started = true;
+  worker->monitor->Publish([worker](const Health& now) {
+    SetGrpcHealth(now, kWorkerHealthName, &worker->server->grpc());
+    if (!now.live()) worker->logger->Write(LogLevel::kError, now.not_live);
+  });
+  worker->metrics.Start(worker->server.get(),
+                        [worker, weight_bytes_max = options.weight_bytes_max] {
+                          return MetricsOf(*worker, weight_bytes_max).families();
+                        });
+}
+
+absl::Status StartServer(const WorkerSettings& options, const ListenAddress& listen,
+                         std::shared_ptr<Listener> listener, Worker* worker) {
+  WorkerServerOptions server;
+  server.grpc.host = listen.host;
+  server.grpc.port = listen.port;
+  server.grpc.listener = std::move(listener);
+  server.worker_id = options.id;
+  server.incarnation = worker->incarnation;
+  server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
+  server.data_hosts = worker->data_hosts;
+  server.data_ports = DataPortsOf(options);
+  server.logger = worker->logger;
+  SY_ASSIGN_OR_RETURN(worker->server,
+                      WorkerServer::Start(server, &worker->node->experts(), &worker->node->groups(),
+                                          worker->sources.get()));
+  return absl::OkStatus();
+}
+
+// Shows what the worker loads, until it is destroyed.
+std::unique_ptr<StartProgress> DrawProgress(ProgramLog* log, Worker* worker) {
+  return std::make_unique<StartProgress>(log, EnvironmentVariable("TERM").value_or(""),
+                                         [worker, loading = WorkerProgress()]() mutable {
+                                           const Heartbeat now =
+                                               worker->node->experts().MakeHeartbeat();
+                                           return loading.Of(now, worker->clock.Now());
+                                         });
 }
 
 absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_device,
@@ -210,6 +259,11 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   Worker worker;
   worker.logger = log.logger();
   FatalError fault(&signals);
+  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
+  // The ports first, because a device and its libraries may take their time: peers that connect
+  // meanwhile wait and are not refused, and probes get their answers.
+  SY_ASSIGN_OR_RETURN(std::shared_ptr<Listener> listener, Listener::Bind(listen.host, listen.port));
+  SY_RETURN_IF_ERROR(OpenSystemPort(options, listen.host, &worker));
   SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, make_device, worker, fault));
   worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
   worker.session_channel = MakeGrpcSessionChannel(options.coordinator);
@@ -217,19 +271,7 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   worker.sources = std::make_unique<SourcePool>(std::move(first_source),
                                                 [&] { return MakeGatewaySource(options, worker); });
   worker.node->own_experts().SetOnProgress([&worker] { worker.wakes.WakeAll(); });
-  SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
-  WorkerServerOptions server;
-  server.grpc.host = listen.host;
-  server.grpc.port = listen.port;
-  server.worker_id = options.id;
-  server.incarnation = worker.incarnation;
-  server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
-  server.data_hosts = worker.data_hosts;
-  server.data_ports = DataPortsOf(options);
-  server.logger = worker.logger;
-  SY_ASSIGN_OR_RETURN(worker.server,
-                      WorkerServer::Start(server, &worker.node->experts(), &worker.node->groups(),
-                                          worker.sources.get()));
+  SY_RETURN_IF_ERROR(StartServer(options, listen, std::move(listener), &worker));
   // ExpertService must listen before the worker registers, because sources connect as soon as an
   // epoch is committed.
   const std::string endpoint =
@@ -239,16 +281,18 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
                      absl::StrCat("this worker would tell its peers the address \"", endpoint,
                                   "\", which ", why, "; set --advertise"));
   }
-  SY_RETURN_IF_ERROR(StartHealth(options, listen.host, &worker));
+  StartHealth(options, &worker);
   std::promise<absl::Status> finished;
   worker.node->Join(worker.agent_channel.get(), endpoint, [&](absl::Status why) {
     finished.set_value(std::move(why));
     signals.Raise();  // Ends the wait below.
   });
+  std::unique_ptr<StartProgress> progress = DrawProgress(&log, &worker);
   const ServiceManager manager(EnvironmentVariable(kNotifySocket).value_or(""), worker.logger);
   manager.SayReady(worker.server->grpc().endpoint());
   std::future<absl::Status> end = finished.get_future();
   log.WaitForEnd(&signals);
+  progress.reset();
   manager.SayEnding();
   // At once, without a drain: steps on a broken device would only fail more slowly.
   if (const absl::Status why = fault.why(); !why.ok()) return why;

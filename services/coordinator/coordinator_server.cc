@@ -13,6 +13,7 @@
 #include "core/base/name.h"
 #include "core/base/status_macros.h"
 #include "core/protocol_version.h"
+#include "grpc/health/v1/health.pb.h"
 #include "services/convert/admin.h"
 #include "services/convert/control.h"
 #include "services/convert/session.h"
@@ -389,8 +390,12 @@ CoordinatorServer::~CoordinatorServer() = default;
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Start(
     const CoordinatorServerOptions& options, Driver* driver) {
-  // By a call, since a linker may leave out a library that nothing calls.
-  if (options.grpc.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+  // By calls, since a linker may leave out a library that nothing calls. gRPC's own health service
+  // brings no description of itself.
+  if (options.grpc.reflection) {
+    grpc::reflection::InitProtoReflectionServerBuilderPlugin();
+    grpc::health::v1::HealthCheckRequest::descriptor();
+  }
   std::unique_ptr<CoordinatorServer> server(
       new CoordinatorServer(std::make_unique<Services>(driver, options)));
   SY_ASSIGN_OR_RETURN(server->grpc_,

@@ -146,7 +146,8 @@ void AddFiles(std::vector<HttpPage>* pages) {
     const HttpAnswer answer = AnswerOf(std::string(file.contents), ContentTypeOf(file.name));
     const bool first = absl::string_view(file.name) == "index.html";
     pages->push_back({.path = first ? "/" : absl::StrCat("/ui/", file.name),
-                      .make = [answer](const HttpAsk&) { return answer; }});
+                      .make = [answer](const HttpAsk&) { return answer; },
+                      .own_host_only = true});
   }
 }
 
@@ -158,7 +159,8 @@ std::vector<HttpPage> LivePages(LiveSources sources) {
   std::vector<HttpPage> pages;
   AddFiles(&pages);
   const auto add = [&pages](const char* path, std::function<HttpAnswer(const HttpAsk&)> make) {
-    pages.push_back({.path = path, .make = std::move(make), .work = HttpWork::kQueued});
+    pages.push_back(
+        {.path = path, .make = std::move(make), .work = HttpWork::kQueued, .own_host_only = true});
   };
   add("/api/v1/workers", [from](const HttpAsk&) {
     return JsonAnswer<v1::ListWorkersResponse>(ListWorkers(from->view()));

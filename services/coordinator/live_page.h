@@ -15,6 +15,7 @@
 // answer a probe. An answer has an ETag, so that what has not changed is not sent again.
 //
 // Nothing here changes anything, and nothing is secret: sessions have no ids, cookies or keys.
+// Still, only requests that name this server get it (services/system/host_check.h).
 #pragma once
 
 #include <cstdint>

@@ -46,8 +46,10 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
     const GrpcServerOptions& options, const std::vector<grpc::Service*>& services) {
   // For probes of orchestrators.
   grpc::EnableDefaultHealthCheckService(true);
-  SY_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
-                      Listener::Bind(options.host, options.port));
+  std::shared_ptr<Listener> listener = options.listener;
+  if (listener == nullptr) {
+    SY_ASSIGN_OR_RETURN(listener, Listener::Bind(options.host, options.port));
+  }
   grpc::ServerBuilder builder;
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
@@ -89,7 +91,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
       new GrpcServer(std::move(server), std::move(listener), std::move(endpoint)));
 }
 
-GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<Listener> listener,
+GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::shared_ptr<Listener> listener,
                        std::string endpoint)
     : server_(std::move(server)), listener_(std::move(listener)), endpoint_(std::move(endpoint)) {}
 

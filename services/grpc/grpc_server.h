@@ -22,6 +22,9 @@ namespace switchyard {
 struct GrpcServerOptions {
   std::string host = "127.0.0.1";  // address or name to listen on; "0.0.0.0" for all
   int port = 0;                    // 0: any free port
+  // Listens already, so that clients that connect before Start wait a moment. Null: Start binds
+  // `host` and `port`.
+  std::shared_ptr<Listener> listener = nullptr;
   // Largest message of any service on the port. A method may have a lower limit of its own.
   std::size_t message_bytes_max = kControlMessageBytesMax;
   // For what gRPC itself holds of all connections, above all messages of which a part has arrived.
@@ -57,12 +60,12 @@ class GrpcServer {
   void Shutdown(Duration deadline);
 
  private:
-  GrpcServer(std::unique_ptr<grpc::Server> server, std::unique_ptr<Listener> listener,
+  GrpcServer(std::unique_ptr<grpc::Server> server, std::shared_ptr<Listener> listener,
              std::string endpoint);
 
   // Ends before the services, which the owner destroys after this object.
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<Listener> listener_;
+  std::shared_ptr<Listener> listener_;
   const std::string endpoint_;
 };
 

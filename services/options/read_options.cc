@@ -35,6 +35,16 @@ std::string PlacesOf(const OptionRule& rule, const OptionOrigins& origins) {
   return absl::StrJoin(places, ", ");
 }
 
+// Some checks name the flag of the value that is wrong themselves; in a file it has another name.
+std::string NamedByKey(const OptionTable& table, const OptionRule& rule, std::string wrong) {
+  for (const std::string& key : rule.keys) {
+    const Option* option = table.Find(key);
+    if (option == nullptr || !absl::StartsWith(wrong, option->flag + ":")) continue;
+    return key + wrong.substr(option->flag.size());
+  }
+  return wrong;
+}
+
 std::string DefaultText(const Option& option) {
   if (!option.unset.empty()) return option.unset;
   return option.fallback.empty() ? "none" : option.fallback;
@@ -130,8 +140,8 @@ absl::StatusOr<OptionOrigins> ApplyOptions(const OptionTable& table,
     if (wrong.empty()) continue;
     const std::string places = PlacesOf(rule, origins);
     // Some checks name the flag themselves.
-    const bool named = places.empty() || absl::StartsWith(wrong, "--");
-    return BadOption(named && IsFlag(places) ? wrong : absl::StrCat(places, ": ", wrong));
+    const bool named = places.empty() || (IsFlag(wrong) && IsFlag(places));
+    return BadOption(named ? wrong : absl::StrCat(places, ": ", NamedByKey(table, rule, wrong)));
   }
   return origins;
 }

@@ -17,6 +17,7 @@
 #include "services/grpc/grpc_server.h"
 #include "services/grpc/listener.h"
 #include "services/grpc/thread_pool.h"
+#include "services/system/host_check.h"
 
 namespace switchyard {
 namespace {
@@ -31,6 +32,10 @@ constexpr int kReserveShare = 16;
 constexpr std::size_t kConnectionBytes = kHttpRequestBytesMax + 4096;
 
 constexpr char kNoPage[] = "no such page; there are: ";
+constexpr int kMisdirected = 421;
+constexpr char kForeignHost[] =
+    "this page is not shown under that name; open it at an address or at localhost, or start the "
+    "program with --page-hosts NAME\n";
 
 // One request, from its headers to its end.
 struct Exchange {
@@ -94,7 +99,8 @@ struct Makers {
 
 class HttpServer::Daemon {
  public:
-  explicit Daemon(std::vector<HttpPage> pages) : pages_(std::move(pages)) {}
+  Daemon(std::vector<HttpPage> pages, std::vector<std::string> names)
+      : pages_(std::move(pages)), names_(std::move(names)) {}
   ~Daemon();
   Daemon(const Daemon&) = delete;
   Daemon& operator=(const Daemon&) = delete;
@@ -115,10 +121,13 @@ class HttpServer::Daemon {
   MHD_Result Begin(MHD_Connection* connection, const std::string& method, const std::string& path,
                    void** exchange);
   [[nodiscard]] HttpAnswer NotFound() const;
+  // Whether the page may be shown to a client that knows this server by the name of its request.
+  bool MayShow(MHD_Connection* connection, const HttpPage& page) const;
   // Suspends the connection until the page is made. False: too many are being made.
   bool MakeAside(MHD_Connection* connection, Exchange* exchange);
 
   const std::vector<HttpPage> pages_;
+  const std::vector<std::string> names_;
   std::unique_ptr<Listener> listener_;
   MHD_Daemon* daemon_ = nullptr;
   // Descriptors of the open connections, oldest first. Used by the event thread, and by the
@@ -210,6 +219,9 @@ MHD_Result HttpServer::Daemon::Begin(MHD_Connection* connection, const std::stri
   }
   for (const HttpPage& page : pages_) {
     if (page.path != path) continue;
+    if (!MayShow(connection, page)) {
+      return Send(connection, {.code = kMisdirected, .body = kForeignHost});
+    }
     if (page.work == HttpWork::kQuick) return Send(connection, page.make(AskOf(connection)));
     auto making = std::make_unique<Exchange>(Exchange{.page = &page, .ask = AskOf(connection)});
     if (!MakeAside(connection, making.get())) {
@@ -220,6 +232,12 @@ MHD_Result HttpServer::Daemon::Begin(MHD_Connection* connection, const std::stri
     return MHD_YES;
   }
   return Send(connection, NotFound());
+}
+
+bool HttpServer::Daemon::MayShow(MHD_Connection* connection, const HttpPage& page) const {
+  if (!page.own_host_only) return true;
+  const char* host = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST);
+  return host != nullptr && IsOwnHost(host, names_);
 }
 
 bool HttpServer::Daemon::MakeAside(MHD_Connection* connection, Exchange* exchange) {
@@ -262,7 +280,9 @@ absl::StatusOr<std::unique_ptr<HttpServer>> HttpServer::Start(const HttpServerOp
   SY_ASSIGN_OR_RETURN(std::unique_ptr<Listener> listener,
                       Listener::Bind(options.host, options.port));
   std::string endpoint = JoinHostPort(options.host, listener->port());
-  auto daemon = std::make_unique<Daemon>(std::move(pages));
+  std::vector<std::string> names = options.names;
+  names.push_back(options.host);
+  auto daemon = std::make_unique<Daemon>(std::move(pages), std::move(names));
   SY_RETURN_IF_ERROR(daemon->Start(std::move(listener), options.silence_max));
   return std::unique_ptr<HttpServer>(new HttpServer(std::move(daemon), std::move(endpoint)));
 }

@@ -67,6 +67,8 @@ struct HttpPage {
   std::string path;  // "/livez"
   std::function<HttpAnswer(const HttpAsk&)> make;
   HttpWork work = HttpWork::kQuick;
+  // Answered with 421 unless the Host header is one of this server (services/system/host_check.h).
+  bool own_host_only = false;
 };
 
 struct HttpServerOptions {
@@ -74,6 +76,8 @@ struct HttpServerOptions {
   int port = 0;                    // 0: any free port
   // A connection on which nothing moves is closed after this. Whole seconds, at least one.
   Duration silence_max = std::chrono::seconds(5);
+  // Names for pages of own_host_only, beside `host`, addresses and localhost.
+  std::vector<std::string> names = {};
 };
 
 // Thread-safe.

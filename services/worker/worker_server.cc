@@ -74,7 +74,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
     if (groups_ != nullptr) return ServeGroup(context, groups_, &group_threads_);
     return new RefusedStream<v1::JoinGroupRequest, v1::JoinGroupResponse>(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                           "worker " + worker_id_ + " takes part in no groups; use binding p2p",
+                           "worker " + worker_id_ +
+                               " takes part in no groups; use binding p2p (--transport auto)",
                            {{"worker", worker_id_}}));
   }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
+#include "coordinator/applies.h"
 #include "coordinator/store/memory_store.h"
 #include "coordinator/store/sqlite_store.h"
 #include "tests/testing/model_facts.h"
@@ -344,6 +345,25 @@ TEST_F(DriverTest, ShowsACheckpointThatIsRead) {
   go.set_value();
   SY_EXPECT_OK(applied->get_future().get());
   EXPECT_EQ(driver->View().deployments.at(0).state, DeploymentState::kPending);
+}
+
+// The tick is far away, and the checkpoint takes its time.
+TEST_F(DriverTest, AnApplyIsAnsweredWithoutATick) {
+  std::promise<void> go;
+  load_model = [wait = go.get_future().share()](const std::string&, const ManifestProgress&) {
+    wait.wait();
+    return testing::MakeFacts();
+  };
+  DriverOptions options;
+  options.tick = seconds(60);
+  Start(std::make_unique<MemoryStore>(), options);
+  const TimePoint begin = clock_.Now();
+
+  SY_EXPECT_OK(Apply(MakeSpec(2)));
+
+  EXPECT_GE(clock_.Now() - begin, kApplyAnswer);
+  EXPECT_LT(clock_.Now() - begin, seconds(30));
+  go.set_value();
 }
 
 TEST_F(DriverTest, ShutdownAnswersAndClosesEverythingOnce) {

@@ -145,6 +145,30 @@ TEST(RefusalTest, WorkersThatAreMissingOrDoNotSuitAreWaitedFor) {
   EXPECT_EQ(cluster.Serving(), 1U);
 }
 
+// Each worker that comes makes the coordinator plan anew, and find the same.
+TEST(RefusalTest, IsOneEventOfEachApply) {
+  Cluster cluster;
+  const auto refusals = [&cluster] {
+    int count = 0;
+    for (const JournalEntry& entry : cluster.Journal()) {
+      if (entry.reason == "Refused") count += entry.count;
+    }
+    return count;
+  };
+  Serve(cluster, QuantScheme::kW8A8Int8);
+  JoinAble(cluster, "w0");
+  SY_ASSERT_OK(cluster.Apply(Asking(DtypeChoice::kFp8)));
+  EXPECT_EQ(refusals(), 1);
+
+  JoinAble(cluster, "w1");
+  JoinAble(cluster, "w2");
+  cluster.Advance(std::chrono::minutes(1));
+
+  EXPECT_EQ(refusals(), 1);
+  SY_ASSERT_OK(cluster.Apply(Asking(DtypeChoice::kFp8, 2)));
+  EXPECT_EQ(refusals(), 2) << "another apply";
+}
+
 // What serves goes on serving; the view says that what was applied since never will.
 TEST(RefusalTest, APlanThatServesOutlivesARefusedChange) {
   Cluster cluster;

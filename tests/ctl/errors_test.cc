@@ -32,6 +32,12 @@ TEST(ErrorsTest, SayNothingMoreWhenTheTextSaysItAll) {
   EXPECT_FALSE(ErrorObject(status)["error"].contains("next"));
 }
 
+TEST(ErrorsTest, AFileThatIsRightIsNotToBeCorrected) {
+  EXPECT_EQ(NextStep(MakeError(absl::StatusCode::kResourceExhausted, Reason::kBadConfig,
+                               "the limit of 64 deployments is reached; delete one")),
+            "");
+}
+
 TEST(ErrorsTest, AreAnObjectForPrograms) {
   const Json json = ErrorObject(NotThere());
 

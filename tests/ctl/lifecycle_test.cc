@@ -68,11 +68,56 @@ TEST_F(LifecycleVerbsTest, RollbackCanWaitUntilItServes) {
   deployment().set_revision(3);
   int looks = 0;
   coordinator_.on_get = [&] {
-    if (++looks == 3) deployment().set_current(true);  // After the look before the rollback.
+    if (++looks != 3) return;  // After the look before the rollback.
+    deployment().set_current(true);
+    deployment().set_revision(4);
   };
 
   EXPECT_EQ(Run({"rollback", "deployment", "local", "--wait"}).out,
             "deployment local is rolled back as revision 4, which serves\n");
+}
+
+TEST_F(LifecycleVerbsTest, RollbackDoesNotTakeANewerRevisionForItsOwn) {
+  deployment().set_revision(3);
+  int looks = 0;
+  coordinator_.on_get = [&] {
+    if (++looks != 3) return;
+    deployment().set_current(true);
+    deployment().set_revision(5);
+  };
+
+  const SyctlResult result = Run({"rollback", "deployment", "local", "--wait"});
+
+  EXPECT_EQ(result.exit_code, 1);
+  EXPECT_THAT(result.err, HasSubstr("deployment local: revision 5 serves"));
+}
+
+// Programs read it, and the object of before the wait would be wrong by then.
+TEST_F(LifecycleVerbsTest, JsonAfterAWaitIsWhatIsSoThen) {
+  const auto json = [this](std::vector<std::string> words) {
+    words.insert(words.end(), {"--wait", "-o", "json"});
+    return Json::parse(Run(std::move(words)).out);
+  };
+  const auto w1 = [this]() -> v1::Worker& { return *coordinator_.workers.mutable_workers(1); };
+  w1().set_state(v1::WORKER_STATE_DRAINED);
+  EXPECT_EQ(json({"drain", "w1"})["worker"]["state"], "drained");
+  w1().set_state(v1::WORKER_STATE_LIVE);
+  EXPECT_EQ(json({"uncordon", "w1"})["worker"]["state"], "live");
+  w1().set_state(v1::WORKER_STATE_CORDONED);
+  EXPECT_EQ(json({"cordon", "w1"})["worker"]["state"], "cordoned");
+
+  deployment().set_revision(3);
+  int looks = 0;
+  coordinator_.on_get = [&] {
+    if (++looks != 3) return;
+    deployment().set_current(true);
+    deployment().set_revision(4);
+    deployment().set_committed_epoch(8);
+  };
+  EXPECT_EQ(json({"rollback", "deployment", "local"})["deployment"]["committed_epoch"], 8);
+  coordinator_.on_get = [&] { coordinator_.deployments.clear_deployments(); };
+  EXPECT_EQ(json({"delete", "deployment", "local"}),
+            Json({{"deployment", "local"}, {"condition", "deleted"}}));
 }
 
 TEST_F(LifecycleVerbsTest, RollbackToWhatIsRefusedFails) {
@@ -115,6 +160,13 @@ TEST_F(LifecycleVerbsTest, ApplyCanWaitUntilItServes) {
     if (++looks == 3) deployment().set_current(true);  // After the look before the apply.
   };
 
+  const SyctlResult other = Run({"apply", "-f", file, "--wait"});
+  EXPECT_EQ(other.exit_code, 1);
+  EXPECT_THAT(other.err, HasSubstr("which another apply made meanwhile"));
+
+  *deployment().mutable_spec() = coordinator_.applied()[0].deployment();
+  looks = 0;
+  deployment().set_current(false);
   const SyctlResult applied = Run({"apply", "-f", file, "--wait"});
 
   EXPECT_EQ(applied.exit_code, 0) << applied.err;

@@ -42,6 +42,17 @@ TEST(TopTest, RatesAreTheDifferenceOverTheTime) {
             "w0      live   32000   4000        32          64      3            -\n");
 }
 
+TEST(TopTest, ADrainedWorkerServesNothingAnyMore) {
+  v1::Worker worker = WorkerMessage("w0");
+  worker.set_state(v1::WORKER_STATE_DRAINED);
+
+  const TopRow row = RowOf(worker, Sample(10, 32'000), Sample(12, 96'000));
+
+  EXPECT_EQ(row.state, "drained");
+  EXPECT_EQ(row.rows_per_second, 0) << "what it did before";
+  EXPECT_EQ(row.rows_per_batch, 0);
+}
+
 // Neither passes an attachment.
 TEST(TopTest, StepsOfTheGatewayAndOfGroupsCountToo) {
   WorkerSample before = Sample(10, 0);

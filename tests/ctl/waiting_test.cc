@@ -120,6 +120,20 @@ TEST_F(WaitingTest, ForAWorkerThatJoins) {
   EXPECT_THAT(lines_, ElementsAre("worker w0: it has not joined"));
 }
 
+TEST_F(WaitingTest, ACordonWaitsForWhatWasPlannedBefore) {
+  w0().set_state(v1::WORKER_STATE_CORDONED);
+  w0().add_staging()->set_step(v1::STAGING_STEP_LOADING);
+  Then([this] { w0().clear_staging(); });
+
+  SY_EXPECT_OK(WaitForWorker(For(20), "w0", Condition::kCordoned));
+  EXPECT_THAT(lines_, ElementsAre("worker w0: it loads 1 epoch"));
+  SY_EXPECT_OK(WaitForWorker(For(20), "w9", Condition::kCordoned)) << "no plan can use it";
+
+  w0().set_state(v1::WORKER_STATE_LIVE);
+  EXPECT_THAT(WaitForWorker(For(20), "w0", Condition::kCordoned),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kNotReady));
+}
+
 // As during a restart.
 TEST(WaitingWithoutCoordinatorTest, ItWaitsOn) {
   CoordinatorClient nobody("127.0.0.1:1", std::chrono::seconds(5));

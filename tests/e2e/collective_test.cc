@@ -17,6 +17,8 @@
 #include "core/base/error.h"
 #include "core/resolve/collective_group.h"
 #include "services/channels/grpc_channels.h"
+#include "services/grpc/grpc_server.h"
+#include "switchyard/v1/coordinator.grpc.pb.h"
 #include "tests/e2e/processes.h"
 #include "tests/reference/calc_diff.h"
 #include "worker/collective/step_log.h"
@@ -95,6 +97,39 @@ TEST_F(CollectiveTest, GivesTheBitsOfP2pAndTheLayerOfTheDefinition) {
     SY_ASSERT_OK_AND_ASSIGN(const auto report, group->Report(testing::kReadyTimeout));
     EXPECT_EQ(report.grant.binding, Binding::kCollective);
   }
+}
+
+// The devices exchange the rows by themselves, and tell the worker of which expert they were.
+TEST_F(CollectiveTest, TheLoadOfEachExpertIsShown) {
+  Deploy(2);
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto group, OpenGroup(*client));
+  std::vector<std::uint32_t> wanted(testing::kExperts, 0);
+  for (const std::int32_t tokens : {1, 19, 256}) {
+    Batch batch(tokens, 41);
+    SY_ASSERT_OK(RunStep(*group, batch, kLayer));
+    for (const std::int32_t id : batch.ids) ++wanted[static_cast<std::size_t>(id)];
+  }
+
+  const auto stub = v1::CoordinatorService::NewStub(
+      MakeGrpcChannel(deployment_->coordinator(), kControlMessageBytesMax));
+  std::vector<std::uint32_t> shown;
+  const auto until = std::chrono::steady_clock::now() + testing::kReadyTimeout;
+  do {
+    shown.assign(testing::kExperts, 0);
+    grpc::ClientContext context;
+    context.set_deadline(GrpcDeadline(testing::kReadyTimeout));
+    v1::GetLoadResponse load;
+    ASSERT_TRUE(stub->GetLoad(&context, v1::GetLoadRequest(), &load).ok());
+    for (const v1::LoadSample& sample : load.samples()) {
+      for (std::size_t i = 0; 4 * i < sample.rows().size(); ++i) {
+        std::uint32_t rows = 0;
+        std::memcpy(&rows, sample.rows().data() + 4 * i, 4);
+        shown[i % testing::kExperts] += rows;
+      }
+    }
+  } while (shown != wanted && std::chrono::steady_clock::now() < until);
+  EXPECT_EQ(shown, wanted);
 }
 
 // Longer than any queue of steps, of both kinds of sessions of the same workers at once.

@@ -34,6 +34,11 @@ call_buf() {
   "$buf" curl --protocol grpc --http2-prior-knowledge "http://$address/switchyard.v1.CoordinatorService/$1" 2>&1
 }
 call_grpcurl() { "$grpcurl" -plaintext "$address" "switchyard.v1.CoordinatorService/$1" 2>&1; }
+# check_buf, check_grpcurl: the standard health service.
+check_buf() {
+  "$buf" curl --protocol grpc --http2-prior-knowledge "http://$address/grpc.health.v1.Health/Check" 2>&1
+}
+check_grpcurl() { "$grpcurl" -plaintext "$address" grpc.health.v1.Health/Check 2>&1; }
 
 tools=()
 [ -z "$buf" ] || tools+=(call_buf)
@@ -45,11 +50,15 @@ for call in "${tools[@]}"; do
   [[ $said == *"\"version\":"*"\"$version\""* ]] || fail "$call: no version in $said"
   said=$($call ListWorkers) || fail "$call: $said"
   [[ $said == '{'*'}' ]] || fail "$call ListWorkers: $said"
+  said=$(${call/call/check}) || fail "${call/call/check}: $said"
+  [[ $said == *'"status":'*'"SERVING"'* ]] || fail "${call/call/check}: $said"
   said=$($call ListWorker) && fail "$call: a call that does not exist succeeds: $said"
 done
 if [ -n "$grpcurl" ]; then
   said=$("$grpcurl" -plaintext "$address" list)
-  [[ $said == *switchyard.v1.CoordinatorService* ]] || fail "grpcurl list: $said"
+  [[ $said == *grpc.health.v1.Health*switchyard.v1.CoordinatorService* ]] || fail "grpcurl list: $said"
+  said=$("$grpcurl" -plaintext "$address" describe grpc.health.v1.Health) || fail "grpcurl describe: $said"
+  [[ $said == *'rpc Check'*'rpc Watch'* ]] || fail "grpcurl describe: $said"
 fi
 
 start --reflection off

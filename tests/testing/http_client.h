@@ -78,9 +78,11 @@ inline HttpReply ParseHttpReply(const std::string& text) {
 // One request on a connection of its own.
 inline HttpReply HttpRequest(const std::string& endpoint, const std::string& path,
                              const std::string& method = "GET",
-                             Duration timeout = std::chrono::seconds(20)) {
+                             Duration timeout = std::chrono::seconds(20),
+                             const std::string& host = "localhost") {
   const HttpConnection connection(endpoint);
-  const std::string request = absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: x\r\n\r\n");
+  const std::string request =
+      absl::StrCat(method, " ", path, " HTTP/1.1\r\nHost: ", host, "\r\n\r\n");
   if (!connection.connected() || !connection.Send(request)) return {};
   return ParseHttpReply(connection.ReadAll(timeout));
 }

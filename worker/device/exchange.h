@@ -79,6 +79,9 @@ struct ExchangeStep {
   OutputDtype y_dtype = OutputDtype::kBf16;
   // The layer's experts of this rank, slot s its s-th. Null on a rank that has none.
   const ExpertTable* experts = nullptr;
+  // [slots of `experts`]: a device that can, as of CountInto, adds the rows of each from a thread
+  // of its own; nobody else writes them. Null: nobody counts.
+  std::atomic<std::uint32_t>* slot_rows = nullptr;
 };
 
 // The steps of one rank or of several, as far as a device tells the host. Thread-safe.

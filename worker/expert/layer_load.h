@@ -10,7 +10,7 @@
 namespace switchyard {
 
 // Who counts. Each has counters of its own, so that counting takes no lock and no atomic addition.
-enum class LoadLane : std::uint8_t { kAttached = 0, kDirect = 1 };
+enum class LoadLane : std::uint8_t { kAttached = 0, kDirect = 1, kGroups = 2 };
 
 // One caller of Add for each lane at a time; Rows may be called by any thread meanwhile. Counters
 // wrap around: compare readings by subtraction.
@@ -26,14 +26,19 @@ class LayerLoad {
     counter.store(counter.load(std::memory_order_relaxed) + rows, std::memory_order_relaxed);
   }
   [[nodiscard]] std::uint32_t Rows(std::size_t slot) const {
-    return rows_[0][slot].load(std::memory_order_relaxed) +
-           rows_[1][slot].load(std::memory_order_relaxed);
+    std::uint32_t rows = 0;
+    for (const auto& lane : rows_) rows += lane[slot].load(std::memory_order_relaxed);
+    return rows;
+  }
+  // A lane's counters by slot, for a device that counts as Add does.
+  [[nodiscard]] std::atomic<std::uint32_t>* Counters(LoadLane lane) const {
+    return rows_[static_cast<std::size_t>(lane)].get();
   }
   [[nodiscard]] std::size_t slots() const { return slots_; }
 
  private:
   const std::size_t slots_;
-  std::array<std::unique_ptr<std::atomic<std::uint32_t>[]>, 2> rows_;  // by lane
+  std::array<std::unique_ptr<std::atomic<std::uint32_t>[]>, 3> rows_;  // by lane
 };
 
 }  // namespace switchyard

@@ -16,8 +16,9 @@ class NoGroupStream final : public GroupStream {
 std::unique_ptr<GroupStream> SessionChannel::JoinGroup(const std::string& /*endpoint*/,
                                                        const JoinRequest& /*request*/,
                                                        GroupStreamSink* sink) {
-  sink->OnGroupEnded(MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                               "this channel to workers has no groups; use binding p2p"));
+  sink->OnGroupEnded(
+      MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                "this channel to workers has no groups; use binding p2p (--transport auto)"));
   return std::make_unique<NoGroupStream>();
 }
 

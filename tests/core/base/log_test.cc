@@ -53,6 +53,16 @@ TEST(LogTest, TheLevelCanBeChanged) {
                          Not(HasSubstr("then 6"))));
 }
 
+TEST(LogTest, LinesCanEraseWhatIsDrawn) {
+  const std::string out = Written(LogLevel::kInfo, LogFormat::kText, [](Logger& logger) {
+    logger.BeginLinesWith("\r\x1b[K");
+    logger.Info("first");
+    logger.Info("second");
+  });
+
+  EXPECT_THAT(out, MatchesRegex("\r\x1b\\[K20[^\r]*first\n\r\x1b\\[K20[^\r]*second\n"));
+}
+
 TEST(LogTest, TheLastLineIsWrittenAtAnyLevel) {
   const auto write = [](Logger& logger) { logger.WriteLast("the reason", {{"epoch", 3}}); };
 

@@ -2,6 +2,7 @@
 
 #include "gtest/gtest.h"
 
+#include "core/base/amount_text.h"
 #include "tests/ctl/messages.h"
 
 namespace switchyard::ctl {
@@ -58,6 +59,37 @@ local     4      loading  34 of 48  1.0 of 1.5 GiB  412.0 MiB/s  2 s   -
 TEST(CtlProgressTest, ShowsNothingWhereNothingChanges) {
   EXPECT_EQ(StagingByWorker({}), "");
   EXPECT_EQ(StagingByEpoch({}), "");
+}
+
+TEST(CtlProgressTest, AWaitSumsWhatWorkersLoad) {
+  v1::Deployment changing = Changing();
+  changing.mutable_spec()->set_name("local");
+  const auto facts = ProgressOf(changing);
+
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->what, "local: loading on 2 workers");
+  EXPECT_EQ(ShareText(facts->bytes_done, facts->bytes), "3.6 of 4.5 GiB");
+  EXPECT_EQ(facts->bytes_per_second, 412 << 20);
+  EXPECT_EQ(TimeText(*facts->left), "2 s");
+  EXPECT_FALSE(ProgressOf(v1::Deployment()).has_value());
+}
+
+TEST(CtlProgressTest, AWaitShowsTheCheckpointThatIsRead) {
+  v1::Deployment reads;
+  reads.mutable_spec()->set_name("local");
+  v1::CheckpointReading& reading = *reads.mutable_reading();
+  reading.set_checkpoint("/models/b");
+  EXPECT_FALSE(ProgressOf(reads).has_value()) << "it has not begun";
+  reading.set_bytes_done(5);
+  reading.set_bytes(9);
+
+  const auto facts = ProgressOf(reads);
+  ASSERT_TRUE(facts.has_value());
+  EXPECT_EQ(facts->what, "local: reading /models/b");
+  EXPECT_EQ(facts->bytes_done, 5);
+  EXPECT_EQ(facts->bytes, 9);
+  reading.set_dry_run(true);
+  EXPECT_FALSE(ProgressOf(reads).has_value()) << "nobody waits for it";
 }
 
 TEST(CtlProgressTest, SaysHowFarACheckpointIsRead) {

@@ -54,6 +54,18 @@ logging: {level: warn, format: json}
   EXPECT_EQ(settings.log.format, "json");
 }
 
+TEST(CoordinatorOptionsTest, AMistakeInAFileIsNamedByItsKey) {
+  const testing::TempDir dir;
+  const std::string file = dir.Write("c.yaml", "defaults: {dispatcher_output_dtype: fp9}\n");
+  CoordinatorSettings settings;
+
+  const auto end = ReadOptions(CoordinatorOptionTable(&settings), {"--config", file});
+
+  ASSERT_TRUE(end);
+  EXPECT_THAT(end->text, HasSubstr("c.yaml:1: defaults.dispatcher_output_dtype: "));
+  EXPECT_THAT(end->text, ::testing::Not(HasSubstr("--dispatcher-output-dtype")));
+}
+
 TEST(CoordinatorOptionsTest, ValuesThatContradictEachOtherAreRefused) {
   const auto mistake = [](const std::vector<std::string>& words) {
     CoordinatorSettings settings;

@@ -15,7 +15,11 @@
 #include "gtest/gtest.h"
 
 #include "core/base/clock.h"
+#include "core/base/error.h"
 #include "harness/child_process.h"
+#include "services/grpc/grpc_server.h"
+#include "services/grpc/grpc_status.h"
+#include "switchyard/v1/worker_control.grpc.pb.h"
 #include "tests/testing/http_client.h"
 #include "tests/testing/status_matchers.h"
 #include "tests/testing/temp_dir.h"
@@ -213,15 +217,32 @@ TEST_F(ProgramsTest, AWorkerDrainsAndExitsWithZeroOnSigterm) {
   EXPECT_EQ(ExitCode(worker), 0) << Log();
 }
 
+// A coordinator that takes no worker.
+class RefusingCoordinator final : public v1::WorkerControlService::Service {
+ public:
+  grpc::Status Session(
+      grpc::ServerContext* /*context*/,
+      grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* /*stream*/) override {
+    return StatusToGrpc(MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                                  "worker \"w0\": incarnation is empty"));
+  }
+};
+
 TEST_F(ProgramsTest, AWorkerThatIsRefusedEndsWithTheReason) {
-  SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
-  SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
-  const std::vector<std::string> flags{"--coordinator", address,         "--id",
-                                       "no good name",  "--net-devices", "lo"};
+  RefusingCoordinator service;
+  SY_ASSERT_OK_AND_ASSIGN(const auto coordinator, GrpcServer::Start({}, {&service}));
 
-  EXPECT_EQ(Run("switchyard-worker", flags), 1);
+  EXPECT_EQ(Run("switchyard-worker",
+                {"--coordinator", coordinator->endpoint(), "--id", "w0", "--net-devices", "lo"}),
+            1);
 
-  EXPECT_THAT(Log(), HasSubstr("no good name"));
+  EXPECT_THAT(Log(), HasSubstr("incarnation is empty"));
+}
+
+// As the coordinator would refuse it, and it could not say where the id is from.
+TEST_F(ProgramsTest, AnIdThatIsNoNameIsAWrongCommandLine) {
+  EXPECT_EQ(Run("switchyard-worker", {"--id", "no good name"}), 2);
+  EXPECT_THAT(Log(), HasSubstr("--id: \"no good name\" is no name"));
 }
 
 TEST_F(ProgramsTest, APortInUseIsNamed) {

@@ -68,6 +68,19 @@ TEST(WorkerOptionsTest, MistakesAreRefused) {
   EXPECT_THAT(mistake({"--leave-timeout", "25"}), HasSubstr("is not a duration"));
 }
 
+// As the coordinator would, which cannot say where the id is from.
+TEST(WorkerOptionsTest, AnIdThatIsNoNameIsRefused) {
+  WorkerSettings settings;
+  const OptionTable table = WorkerOptionTable(&settings);
+  for (const std::string& id : std::vector<std::string>{"a b", "w/0", std::string(129, 'w')}) {
+    const auto end = ReadOptions(table, {"--id", id, "--print-config"});
+    ASSERT_TRUE(end) << id;
+    EXPECT_EQ(end->exit_code, kExitUsage) << id;
+  }
+  const auto end = ReadOptions(table, {"--id", "a b"});
+  EXPECT_THAT(end->text, HasSubstr("--id: \"a b\" is no name: 1 to 128 letters"));
+}
+
 TEST(NetDevicesTest, NamesTheDevicesThatThereAre) {
   EXPECT_EQ(WhyNoNetDevices("lo"), "");
   EXPECT_EQ(WhyNoNetDevices("all"), "");

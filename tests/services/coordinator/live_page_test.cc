@@ -73,14 +73,23 @@ TEST_F(LivePageTest, WhatHasNotChangedIsNotSentAgain) {
   ASSERT_NE(at, std::string::npos);
   const std::string etag = first.head.substr(at + 6, first.head.find('\r', at) - at - 6);
   const testing::HttpConnection connection(server_->endpoint());
-  ASSERT_TRUE(
-      connection.Send(absl::StrCat("GET /api/v1/plan?deployment=chat HTTP/1.1\r\nHost: x\r\n",
-                                   "If-None-Match: ", etag, "\r\n\r\n")));
+  ASSERT_TRUE(connection.Send(
+      absl::StrCat("GET /api/v1/plan?deployment=chat HTTP/1.1\r\nHost: localhost\r\n",
+                   "If-None-Match: ", etag, "\r\n\r\n")));
 
   const HttpReply again = testing::ParseHttpReply(connection.ReadAll(std::chrono::seconds(20)));
 
   EXPECT_EQ(again.code, 304);
   EXPECT_EQ(again.body, "");
+}
+
+// A page of somebody else's that gave its name this server's address gets nothing.
+TEST_F(LivePageTest, NothingIsShownUnderAForeignName) {
+  for (const HttpPage& page : LivePages({})) {
+    const HttpReply reply = testing::HttpRequest(server_->endpoint(), page.path, "GET",
+                                                 std::chrono::seconds(20), "stranger.example:80");
+    EXPECT_EQ(reply.code, 421) << page.path;
+  }
 }
 
 TEST_F(LivePageTest, FailuresAreStatusesUnderTheirHttpCode) {

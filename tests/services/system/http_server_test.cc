@@ -35,11 +35,15 @@ class HttpServerTest : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(
         server_,
         HttpServer::Start(
-            {.silence_max = kSilence},
+            {.silence_max = kSilence, .names = {"page.example"}},
             {{.path = "/quick",
               .make = [](const HttpAsk&) { return HttpAnswer{.body = "quick\n"}; }},
              {.path = "/ill",
               .make = [](const HttpAsk&) { return HttpAnswer{.code = 503, .body = "ill\n"}; }},
+             {.path = "/own",
+              .make = [](const HttpAsk&) { return HttpAnswer{.body = "own\n"}; },
+              .work = HttpWork::kQueued,
+              .own_host_only = true},
              {.path = "/slow",
               .make =
                   [this](const HttpAsk&) {
@@ -92,6 +96,21 @@ class HttpServerTest : public ::testing::Test {
   std::unique_ptr<HttpServer> server_;
 };
 
+TEST_F(HttpServerTest, APageOfItsOwnHostIsNotShownUnderOtherNames) {
+  const auto code = [this](const std::string& path, const std::string& host) {
+    return HttpRequest(server_->endpoint(), path, "GET", seconds(20), host).code;
+  };
+  for (const char* host : {"127.0.0.1", "localhost:1", "[::1]", "page.example:80"}) {
+    EXPECT_EQ(code("/own", host), 200) << host;
+  }
+  const HttpReply foreign =
+      HttpRequest(server_->endpoint(), "/own", "GET", seconds(20), "evil.example");
+  EXPECT_EQ(foreign.code, 421);
+  EXPECT_THAT(foreign.body, HasSubstr("--page-hosts NAME"));
+  EXPECT_EQ(code("/quick", "evil.example"), 200) << "probes come by any name";
+  EXPECT_THAT(Say("GET /own HTTP/1.0\r\n\r\n"), HasSubstr(" 421 ")) << "no name";
+}
+
 TEST_F(HttpServerTest, APageIsAnsweredAndTheConnectionClosed) {
   const HttpReply reply = HttpRequest(server_->endpoint(), "/quick");
 
@@ -118,7 +137,7 @@ TEST_F(HttpServerTest, HeadIsAnsweredWithoutABody) {
 TEST_F(HttpServerTest, OtherPagesAndMethodsAreRefused) {
   const HttpReply none = HttpRequest(server_->endpoint(), "/");
   EXPECT_EQ(none.code, 404);
-  EXPECT_EQ(none.body, "no such page; there are: /quick /ill /slow /aside /kept /line\n");
+  EXPECT_EQ(none.body, "no such page; there are: /quick /ill /own /slow /aside /kept /line\n");
 
   for (const char* method : {"POST", "PUT", "DELETE", "OPTIONS", "BREW"}) {
     const HttpReply reply = HttpRequest(server_->endpoint(), "/quick", method);

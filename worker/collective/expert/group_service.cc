@@ -36,7 +36,7 @@ class GroupService::Group final : public FollowedGroup {
   };
 
   [[nodiscard]] Exchange& exchange() override { return *exchange_; }
-  absl::StatusOr<std::shared_ptr<const ExpertTable>> ExpertsOf(const LoggedStep& step) override;
+  absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) override;
   void OnFailed(const absl::Status& why) override { service_->OnFailed(this, why); }
 
   [[nodiscard]] const CollectiveGroup& facts() const { return facts_; }
@@ -67,8 +67,7 @@ class GroupService::Group final : public FollowedGroup {
 };
 
 // The epoch is one that some source of the group still binds.
-absl::StatusOr<std::shared_ptr<const ExpertTable>> GroupService::Group::ExpertsOf(
-    const LoggedStep& step) {
+absl::StatusOr<FollowedGroup::Experts> GroupService::Group::ExpertsOf(const LoggedStep& step) {
   absl::Status last = MakeError(
       absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
       absl::StrFormat("worker %s: a step of a group names an epoch of %s that no source binds",
@@ -84,7 +83,10 @@ absl::StatusOr<std::shared_ptr<const ExpertTable>> GroupService::Group::ExpertsO
       }
       const LayerRuntime* const layer = (*runtime)->FindLayer(step.layer);
       if (layer != nullptr && layer->table != nullptr) {
-        return std::shared_ptr<const ExpertTable>(*runtime, layer->table.get());
+        // All groups of a worker run on one stream, so that one thread counts.
+        return Experts{
+            .table = std::shared_ptr<const ExpertTable>(*runtime, layer->table.get()),
+            .rows = layer->load == nullptr ? nullptr : layer->load->Counters(LoadLane::kGroups)};
       }
       return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
                        absl::StrFormat("epoch %d of %s has no MoE layer %d here", epoch.value,
@@ -195,11 +197,12 @@ absl::Status GroupService::LetGo(std::unique_ptr<LogFollower>* former) {
     *former = std::move(follower_);
     return absl::OkStatus();
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                   absl::StrCat("worker ", options_.worker_id,
-                                " is in groups with another first worker, and follows the steps of "
-                                "one only; close those sessions, or use binding p2p"),
-                   {{"worker", options_.worker_id}});
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+      absl::StrCat("worker ", options_.worker_id,
+                   " is in groups with another first worker, and follows the steps of "
+                   "one only; close those sessions, or use binding p2p (--transport auto)"),
+      {{"worker", options_.worker_id}});
 }
 
 absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {

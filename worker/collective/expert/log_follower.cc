@@ -129,12 +129,14 @@ void LogFollower::Make(const LoggedStep& step) {
 
 absl::Status LogFollower::Enqueue(const LoggedStep& step,
                                   const std::shared_ptr<FollowedGroup>& group) {
-  SY_ASSIGN_OR_RETURN(std::shared_ptr<const ExpertTable> experts, group->ExpertsOf(step));
-  SY_RETURN_IF_ERROR(group->exchange().Step(
-      stream_.get(), {.cover = step.cover, .tokens = 0, .experts = experts.get()}));
+  SY_ASSIGN_OR_RETURN(FollowedGroup::Experts experts, group->ExpertsOf(step));
+  SY_RETURN_IF_ERROR(group->exchange().Step(stream_.get(), {.cover = step.cover,
+                                                            .tokens = 0,
+                                                            .experts = experts.table.get(),
+                                                            .slot_rows = experts.rows}));
   const std::size_t event = next_event_++ % kStepsAhead;
   begun_.push_back({.group = group,
-                    .experts = std::move(experts),
+                    .experts = std::move(experts.table),
                     .event = event,
                     .since = SteadyClock().Now()});
   return stream_->Record(events_[event].get());

@@ -33,8 +33,13 @@ class FollowedGroup {
  public:
   virtual ~FollowedGroup() = default;
   [[nodiscard]] virtual Exchange& exchange() = 0;
-  // This worker's experts of the step's layer and epoch. Errors: UNKNOWN_LAYER, STALE_EPOCH.
-  virtual absl::StatusOr<std::shared_ptr<const ExpertTable>> ExpertsOf(const LoggedStep& step) = 0;
+  // This worker's experts of the step's layer and epoch, and where their rows are counted.
+  struct Experts {
+    std::shared_ptr<const ExpertTable> table;    // keeps both
+    std::atomic<std::uint32_t>* rows = nullptr;  // by slot; null: nowhere
+  };
+  // Errors: UNKNOWN_LAYER, STALE_EPOCH.
+  virtual absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) = 0;
   // The group makes no step any more; once.
   virtual void OnFailed(const absl::Status& why) = 0;
 };

@@ -57,7 +57,7 @@ absl::Status CollectiveRunner::Start(TimePoint /*now*/) {
   if (options_.grant.request.strict || options_.grant.request.record_amax) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
                      "a collective session is neither strict nor does it record magnitudes; use "
-                     "binding p2p");
+                     "binding p2p (--transport auto)");
   }
   SY_RETURN_IF_ERROR(ResolveCollective(options_.grant.plan, DemandOf(options_.grant)).status());
   Form({.plan = options_.grant.plan, .hash = options_.grant.hash});

@@ -97,7 +97,7 @@ absl::Status CheckDense(const StepRequest& request, std::int32_t hidden) {
   }
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadShape,
                    "a collective session takes tensors whose rows follow each other, x and y at "
-                   "multiples of 16 bytes; copy them, or use binding p2p");
+                   "multiples of 16 bytes; copy them, or use binding p2p (--transport auto)");
 }
 
 absl::Status CheckStepIds(const StepRequest& request, std::int32_t experts) {

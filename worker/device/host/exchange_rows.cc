@@ -172,6 +172,13 @@ void ExchangeRows::RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t nu
           OutputDtype::kBf16);
     }
   }
+  if (slot_rows_ != nullptr) {
+    for (const std::int32_t slot : slots_) {
+      std::atomic<std::uint32_t>& rows = slot_rows_[slot];
+      // The only writer; nothing is published through it.
+      rows.store(rows.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    }
+  }
   inputs_.clear();
   slots_.clear();
   weights_.clear();

@@ -5,6 +5,7 @@
 // Threads: the compute thread. Allocates nothing after Create.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -52,6 +53,8 @@ class ExchangeRows {
   std::uint64_t RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
                            std::span<const std::int32_t> tokens, const ExpertTable& experts,
                            const OtherWork& others);
+  // The counters of ExchangeStep::slot_rows for the calls of RunExperts from now on.
+  void CountSlotsInto(std::atomic<std::uint32_t>* slot_rows) { slot_rows_ = slot_rows; }
   // Adds up the answers in this rank's heap.
   void Combine(std::span<const ExchangeHeap> heaps, std::uint64_t number, const ExchangeStep& step);
 
@@ -91,6 +94,7 @@ class ExchangeRows {
   std::vector<std::int32_t> slots_;  // of pairs
   std::vector<float> weights_;       // of pairs
   std::vector<PassToken> tokens_;
+  std::atomic<std::uint32_t>* slot_rows_ = nullptr;  // of CountSlotsInto
   // These belong to one sum at a time.
   std::vector<const Bf16*> terms_;
   std::vector<float> factors_;

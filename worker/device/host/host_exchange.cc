@@ -292,6 +292,7 @@ void HostExchange::RunExperts(const ExchangeStep& step, const OtherWork& others)
     const std::int32_t tokens = own.header(number_, static_cast<std::int32_t>(source)).tokens;
     tokens_[source] = std::clamp(tokens, 0, cover_);
   }
+  rows_->CountSlotsInto(step.slot_rows);
   const std::uint64_t rows = rows_->RunExperts(heaps_, number_, tokens_, *step.experts, others);
   if (counts_ != nullptr) counts_->rows.fetch_add(rows, std::memory_order_relaxed);
   for (const ExchangeHeap& heap : heaps_) {

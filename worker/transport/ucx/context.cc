@@ -123,7 +123,8 @@ absl::Status CheckPorts(const PortRange& ports) {
   }
   return MakeError(absl::StatusCode::kUnavailable, Reason::kAddressInUse,
                    absl::StrFormat("UCX: all ports from %d to %d are in use; give a wider range "
-                                   "(--data-ports), four for each network device and worker",
+                                   "(--data-ports): a worker or client takes four to ten for each "
+                                   "of its network devices",
                                    ports.first, ports.last));
 }
 
