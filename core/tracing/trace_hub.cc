@@ -28,6 +28,7 @@ void TraceHub::Take(std::size_t most, std::vector<TraceRecord>* records) {
   }
   if (empty < rings_.size()) return;
   std::erase_if(rings_, [this](const std::shared_ptr<TraceRing>& ring) {
+    mutex_.AssertHeld();
     // Held by this list only: its tracer has gone, and what it wrote last is there.
     if (ring.use_count() > 1) return false;
     std::atomic_thread_fence(std::memory_order_acquire);

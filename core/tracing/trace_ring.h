@@ -49,11 +49,11 @@ class TraceRing {
   [[nodiscard]] std::uint64_t dropped() const { return dropped_.load(std::memory_order_relaxed); }
 
  private:
-  const std::unique_ptr<TraceRecord[]> records_;
   // Apart, so that the two threads do not take a cache line from each other.
   alignas(64) std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> dropped_{0};
   alignas(64) std::atomic<std::uint64_t> popped_{0};
+  const std::unique_ptr<TraceRecord[]> records_;
 };
 
 }  // namespace switchyard
