@@ -69,7 +69,7 @@ test: ## build everything and run all tests (TESTS=regex for some)
 	@scripts/bootstrap build test
 	@scripts/test
 
-bench: ## compare speeds with their floors (ONLY=layer,data_path,prefill,decode,contention,opening PASSES JSON)
+bench: ## compare speeds with their floors (ONLY=layer,data_path,prefill,decode,contention,opening,traces PASSES JSON)
 	@scripts/bootstrap build bench
 	@scripts/build release --bench acceptance codec_bench expert_kernel_bench layer_bench \
 	  transport_bench

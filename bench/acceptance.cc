@@ -1,8 +1,8 @@
 // The speeds that the service is held to, each as a ratio to the same work in one process, to
 // memcpy or to read bandwidth of the same run.
 //
-//   acceptance [--only layer,data_path,prefill,decode,contention,opening] [--passes 9] [--json
-//   FILE]
+//   acceptance [--only layer,data_path,prefill,decode,contention,opening,traces] [--passes 9]
+//              [--json FILE]
 //              [--device SPEC] [--busy-poll-us N]
 //
 // --device: of decode, on workers with that device and in process.
@@ -33,7 +33,8 @@ int Main(int argc, char** argv) {
   std::string json;
   CLI::App app("Measures the service against what its work costs at least.");
   app.add_option("--only", only,
-                 "Parts, comma separated: layer, data_path, prefill, decode, contention, opening");
+                 "Parts, comma separated: layer, data_path, prefill, decode, contention, opening, "
+                 "traces");
   app.add_option("--passes", options.passes)->check(CLI::Range(1, 1000))->capture_default_str();
   app.add_option("--model", options.model, "Folder of sqlite-moe-7m")->capture_default_str();
   app.add_option("--bin-dir", options.bin_dir, "Of the service programs")->capture_default_str();
@@ -56,7 +57,7 @@ int Main(int argc, char** argv) {
   };
   const std::vector<Part> parts = {
       {"layer", &LayerFigures},   {"data_path", &DataPathFigures},    {"prefill", &PrefillFigures},
-      {"decode", &DecodeFigures}, {"contention", &ContentionFigures}, {"opening", &OpeningFigures}};
+      {"decode", &DecodeFigures}, {"contention", &ContentionFigures}, {"opening", &OpeningFigures}, {"traces", &TraceFigures}};
   const std::vector<std::string> chosen = absl::StrSplit(only, ',', absl::SkipEmpty());
   Report report;
   for (const Part& part : parts) {

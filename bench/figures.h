@@ -29,5 +29,7 @@ void DecodeFigures(const RunOptions& options, Report* report);
 void ContentionFigures(const RunOptions& options, Report* report);
 // One token a step on one worker, while sessions with large rings open and close.
 void OpeningFigures(const RunOptions& options, Report* report);
+// One token a step with tracing off, of one step in a hundred, and of all.
+void TraceFigures(const RunOptions& options, Report* report);
 
 }  // namespace switchyard::bench

@@ -29,6 +29,7 @@ struct Client::Shared {
   std::unique_ptr<StepChannel> steps;
   std::shared_ptr<DeviceBackend> device;
   std::shared_ptr<DeviceBackend> tensors;
+  std::unique_ptr<TraceSink> traces;
   SteadyClock clock;
   SystemRng rng;
 };
@@ -40,6 +41,7 @@ Client::Client(ClientOptions options, ClientParts parts)
   shared.steps = std::move(parts.steps);
   shared.device = std::move(parts.device);
   shared.tensors = std::move(parts.tensors);
+  shared.traces = std::move(parts.traces);
   const auto make = [this](std::unique_ptr<Transport> transport, Incarnation incarnation) {
     Shared& of = *shared_;
     SourceOptions source;
@@ -55,6 +57,7 @@ Client::Client(ClientOptions options, ClientParts parts)
                                             .clock = &of.clock,
                                             .rng = &of.rng,
                                             .incarnation = incarnation,
+                                            .traces = of.traces.get(),
                                             .transport_choice = options_.transport,
                                             .ring_dir = options_.ring_dir,
                                             .steps = of.steps.get(),

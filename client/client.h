@@ -14,6 +14,7 @@
 #include "client/moe_session.h"
 #include "core/base/clock.h"
 #include "core/rng.h"
+#include "core/tracing/trace_sink.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/source.h"
 #include "worker/source/source_pool.h"
@@ -56,7 +57,8 @@ struct ClientParts {
   std::unique_ptr<DeviceBackend> device;  // p2p: encodes rows and adds them, in memory of the host
   // On which the tensors of steps lie; nullptr: memory of the host.
   std::unique_ptr<DeviceBackend> tensors;
-  Incarnation incarnation;  // the transport's
+  std::unique_ptr<TraceSink> traces;  // nullptr: no step is traced
+  Incarnation incarnation;            // the transport's
 };
 
 // Owns the sources that drive its sessions.

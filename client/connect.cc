@@ -13,11 +13,15 @@
 #include "core/base/port_range.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
+#include "services/tracing/trace_exporter.h"
 #include "worker/registry/device_registry.h"
 #include "worker/registry/transport_registry.h"
 
 namespace switchyard {
 namespace {
+
+// How long the end of a client may wait for a collector that does not answer.
+constexpr Duration kLastSpans = std::chrono::milliseconds(500);
 
 // A mistake in one of several addresses would show only when the others are lost.
 absl::Status CheckGateways(const std::string& gateways) {
@@ -75,6 +79,8 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
                                    .ring_dir = options.ring_dir});
     };
     SY_ASSIGN_OR_RETURN(parts.transport, parts.make_transport(parts.incarnation));
+    parts.traces = std::make_unique<TraceExporter>(TraceExporterOptions{
+        .service = "switchyard-client", .instance = ToHex(parts.incarnation), .grace = kLastSpans});
   }
   return Over(options, std::move(parts));
 }

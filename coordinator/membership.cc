@@ -177,7 +177,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   }
   streams_.at(stream).member = member.id;
   // First on this stream: with it the worker learns the lease and starts its heartbeats.
-  Send(member, Registered{options_->lease_ttl});
+  Send(member, Registered{options_->lease_ttl, options_->tracing});
   member.unreachable.clear();
   if (!member.reached && !member.dialing) Dial(member);
   DialUnwitnessed(member);

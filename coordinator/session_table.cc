@@ -38,6 +38,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
     grant.binding = Binding::kCollective;
     SY_ASSIGN_OR_RETURN(grant.group, groups_.Claim(request, serving.plan.epoch, rng_, now));
   }
+  grant.tracing = options_->tracing;
   grant.signature = SignGrant(key, ClaimsOf(grant));
   // The linger time starts now: a source that dies before it watches is forgotten too.
   sessions_[grant.session] = {.deployment = request.deployment,

@@ -31,6 +31,7 @@
 #include "core/ids.h"
 #include "core/load_report.h"
 #include "core/plan.h"
+#include "core/trace_settings.h"
 #include "core/weight_manifest.h"
 
 namespace switchyard {
@@ -144,6 +145,7 @@ using WorkerMessage = std::variant<Register, Heartbeat, PrepareAck, PrepareNack,
 // Grants a lease: a worker that is silent for so long is planned out.
 struct Registered {
   Duration lease_ttl{};
+  TraceSettings tracing = {};  // of the steps of its sessions
   friend bool operator==(const Registered&, const Registered&) = default;
 };
 // The first phase of a switch of epochs. Answers to another nonce are of an attempt that was given

@@ -29,6 +29,7 @@
 #include "core/group_messages.h"
 #include "core/ids.h"
 #include "core/plan.h"
+#include "core/trace_settings.h"
 
 namespace switchyard {
 
@@ -67,6 +68,7 @@ struct SessionGrant {
   // The coordinator's, over ClaimsOf(grant). Like the cookie it goes only to the source and, in
   // Attach, to its workers.
   GrantSignature signature = {};
+  TraceSettings tracing = {};  // of the session's steps; not signed: workers have their own
   friend bool operator==(const SessionGrant&, const SessionGrant&) = default;
 };
 

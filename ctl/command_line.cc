@@ -181,6 +181,7 @@ ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
                                                   {"drain", Verb::kDrain},
                                                   {"wait", Verb::kWait},
                                                   {"top", Verb::kTop},
+                                                  {"traces", Verb::kTraces},
                                                   {"get", Verb::kGet},
                                                   {"describe", Verb::kDescribe},
                                                   {"explain", Verb::kExplain},
@@ -198,6 +199,7 @@ ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
   const double wait_s = applies ? kApplyTimeoutSeconds : kWaitTimeoutSeconds;
   const bool given = raw.timeout_s > 0;
   line.wait_timeout = Seconds(given ? raw.timeout_s : wait_s);
+  if (line.verb == Verb::kTraces && !given) line.wait_timeout = {};  // as long as somebody reads
   line.timeout = Seconds(!given ? call_s : waits ? std::min(raw.timeout_s, call_s) : raw.timeout_s);
   if (std::string wrong = FinishObject(raw, &line); !wrong.empty()) return Usage(wrong, verb);
   if (raw.phase == "prefill") line.phase = v1::PHASE_PREFILL;

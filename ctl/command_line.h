@@ -13,6 +13,7 @@
 //   syctl get events [NAME] [-w]
 //   syctl get metrics [coordinator|WORKER] [-w]
 //   syctl top [WORKER] [-w]
+//   syctl traces [--listen HOST:PORT] [--count N]
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
@@ -47,6 +48,7 @@ enum class Verb {
   kWait,
   kGet,
   kTop,
+  kTraces,
   kDescribe,
   kExplain,
   kModelInspect,
@@ -101,6 +103,8 @@ struct CommandLine {
   std::optional<std::int32_t> only_layer;     // model inspect
   std::string worker_kind;                    // model inspect; empty: all kinds
   bool client_only = false;                   // version
+  std::string listen = "127.0.0.1:4317";      // traces; the port of collectors
+  std::uint64_t count = 0;                    // traces; 0: no end
   std::string contexts_path;                  // config
   ConfigVerb config_verb = ConfigVerb::kGetContexts;  // config, with the context in `name`
 };

@@ -21,6 +21,7 @@
 #include "ctl/output/tables.h"
 #include "ctl/run.h"
 #include "ctl/top.h"
+#include "ctl/traces/traces.h"
 #include "services/grpc/version.h"
 
 namespace switchyard::ctl {
@@ -157,6 +158,20 @@ absl::Status InspectModel(const Run& run, std::string* out) {
   return CheckServable(inspection);
 }
 
+absl::Status Traces(const Run& run, std::string* out) {
+  const auto keep = [out](const std::string& text) {
+    *out += text;
+    return true;
+  };
+  const Viewer& viewer = run.screen.viewer;
+  return TakeTraces({.listen = run.line.listen,
+                     .count = run.line.count,
+                     .within = run.line.wait_timeout,
+                     .json = run.json(),
+                     .tell = viewer.tell,
+                     .show = viewer.live ? viewer.live : keep});
+}
+
 absl::Status Version(const Run& run, std::string* out) {
   Json json{{"client", {{"version", kProductVersion}}}};
   // The client's version is printed first, so that it appears even if the coordinator is down.
@@ -200,6 +215,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return Get(run, out);
     case Verb::kTop:
       return Top(run, out);
+    case Verb::kTraces:
+      return Traces(run, out);
     case Verb::kDescribe:
       return Describe(run, out);
     case Verb::kExplain:

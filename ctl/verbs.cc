@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -202,6 +203,30 @@ void AddTop(CLI::App& app, RawCommandLine& raw) {
                             "Examples:\n"
                             "  syctl top\n"
                             "  syctl top w0 -w\n"));
+}
+
+// As CheckTarget, and port 0 is any free one.
+std::string CheckListen(const std::string& text) {
+  return absl::EndsWith(text, ":0") ? "" : CheckTarget(text);
+}
+
+// A collector, and so has no coordinator.
+void AddTraces(CLI::App& app, RawCommandLine& raw) {
+  CLI::App* verb =
+      app.add_subcommand("traces", "Take traces of steps, and print each; needs no coordinator");
+  verb->add_option("--listen", raw.line.listen,
+                   "Where sources and workers send them: the coordinator's --trace-endpoint")
+      ->check(CLI::Validator(CheckListen, ""))
+      ->capture_default_str();
+  verb->add_option("--count", raw.line.count, "End after so many; 0: when nobody reads any more")
+      ->capture_default_str();
+  verb->footer(
+      "-o table|json: output format (default: table on a terminal, else json). --timeout: end\n"
+      "after that time. A trace is printed when nothing of it has come for a second.\n"
+      "Examples:\n"
+      "  switchyard-coordinator --trace-ratio 0.01\n"
+      "  syctl traces\n"
+      "  syctl traces --listen 0.0.0.0:4317 --count 10 -o json\n");
 }
 
 void AddDescribe(CLI::App& app, RawCommandLine& raw) {
@@ -402,8 +427,8 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
 
 const std::vector<std::string>& Verbs() {
   static const std::vector<std::string> verbs{
-      "apply", "diff", "rollback", "delete",  "cordon", "uncordon", "drain",      "wait",
-      "get",   "top",  "describe", "explain", "model",  "config",   "completion", "version"};
+      "apply", "diff",   "rollback", "delete",  "cordon", "uncordon", "drain",      "wait",   "get",
+      "top",   "traces", "describe", "explain", "model",  "config",   "completion", "version"};
   return verbs;
 }
 
@@ -417,6 +442,7 @@ void AddVerbs(CLI::App& app, RawCommandLine& raw) {
   AddWaitVerb(app, raw);
   AddGet(app, raw);
   AddTop(app, raw);
+  AddTraces(app, raw);
   AddDescribe(app, raw);
   AddExplain(app, raw);
   AddModel(app, raw);

@@ -121,6 +121,7 @@ absl::Status InProcessDeployment::AddWorker() {
   const std::string id = absl::StrCat("w", workers_.size());
   worker->endpoint = absl::StrCat("inproc:", id);
   ExpertNodeOptions options;
+  if (options_.make_tracer) options.tracer = options_.make_tracer();
   options.worker_id = id;
   options.incarnation = rng_.NextId<Incarnation>();
   if (options_.make_device) {
@@ -161,6 +162,7 @@ absl::StatusOr<std::unique_ptr<Client>> InProcessDeployment::MakeClient(
     std::unique_ptr<DeviceBackend> tensors) {
   ClientParts parts;
   parts.tensors = std::move(tensors);
+  if (options_.make_traces) parts.traces = options_.make_traces();
   parts.incarnation = rng_.NextId<Incarnation>();
   parts.sessions = MakeInProcessSessionChannel(driver_.get(), &directory_);
   SY_ASSIGN_OR_RETURN(parts.transport, NewTransport(parts.incarnation));

@@ -21,6 +21,7 @@
 #include "core/base/log.h"
 #include "core/dispatch_mode.h"
 #include "core/resolve/dtype_option.h"
+#include "core/tracing/trace_sink.h"
 #include "services/in_process/session_channel.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert_node.h"
@@ -47,6 +48,9 @@ struct InProcessOptions {
   // Worker n offers these, as ExpertNodeOptions::wire_dtypes, in turn; empty: all.
   std::vector<std::vector<DispatchDtype>> wire_dtypes = {};
   CoordinatorOptions coordinator = {};
+  // Make the tracer of a worker, and the source of tracers of a client; empty: nothing is traced.
+  std::function<std::shared_ptr<StepTracer>()> make_tracer = {};
+  std::function<std::unique_ptr<TraceSink>()> make_traces = {};
   // Called when the device of worker n has failed for good; in processes, the worker ends then.
   // From the worker's thread: KillWorker later, from another one.
   std::function<void(std::size_t worker, const absl::Status& why)> on_device_fault = {};

@@ -16,7 +16,8 @@ namespace switchyard {
 // Passes the agent's commands on to the expert service.
 class ExpertNode::Stager final : public PlanStager {
  public:
-  explicit Stager(ExpertService* experts) : experts_(experts) {}
+  Stager(ExpertService* experts, std::function<void(const TraceSettings&)> on_tracing)
+      : experts_(experts), on_tracing_(std::move(on_tracing)) {}
   void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done) override {
     experts_->StagePlan(prepare, std::move(done));
   }
@@ -28,6 +29,9 @@ class ExpertNode::Stager final : public PlanStager {
     experts_->ShortenRetire(key.deployment, key.epoch, within);
   }
   void Drop(const EpochKey& key) override { experts_->Drop(key.deployment, key.epoch); }
+  void UseTracing(const TraceSettings& settings) override {
+    if (on_tracing_) on_tracing_(settings);
+  }
   [[nodiscard]] Heartbeat MakeHeartbeat() const override {
     Heartbeat heartbeat = experts_->MakeHeartbeat();
     heartbeat.load = experts_->TakeLoad();
@@ -36,6 +40,7 @@ class ExpertNode::Stager final : public PlanStager {
 
  private:
   ExpertService* experts_;
+  const std::function<void(const TraceSettings&)> on_tracing_;
 };
 
 namespace {
@@ -93,6 +98,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   service.stager.weight_bytes_max = own.weight_bytes_max;
   service.stager.load_threads = own.load_threads;
   service.engine.on_device_fault = own.on_device_fault;
+  if (own.tracer != nullptr) service.engine.tracer = own.tracer;
   SY_ASSIGN_OR_RETURN(node->experts_,
                       ExpertService::Create(std::move(service), own.transport.get(), own.clock));
   node->groups_ =
@@ -101,7 +107,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
                                                            .experts = &node->experts_->direct(),
                                                            .rng = own.rng,
                                                            .ring_dir = own.ring_dir});
-  node->stager_ = std::make_unique<Stager>(node->experts_.get());
+  node->stager_ = std::make_unique<Stager>(node->experts_.get(), own.on_tracing);
   return node;
 }
 

@@ -16,6 +16,8 @@
 #include "core/base/clock.h"
 #include "core/base/log.h"
 #include "core/rng.h"
+#include "core/trace_settings.h"
+#include "core/tracing/step_tracer.h"
 #include "worker/agent/agent_channel.h"
 #include "worker/agent/agent_runner.h"
 #include "worker/collective/expert/group_service.h"
@@ -39,6 +41,10 @@ struct ExpertNodeOptions {
   // The wire dtypes to offer, of those that the device has proven; empty: all of them.
   std::vector<DispatchDtype> wire_dtypes = {};
   Duration leave_timeout = AgentOptions().leave_timeout;
+  // Takes what requests of traced steps write down; null: nothing is traced.
+  std::shared_ptr<StepTracer> tracer = {};
+  // Called from the agent's thread when the coordinator says which steps are traced.
+  std::function<void(const TraceSettings& settings)> on_tracing = {};
   // Called once, from one of the node's threads or from one that runs a step of the gateway, when
   // the device has failed for good: end the process.
   std::function<void(const absl::Status& why)> on_device_fault;

@@ -7,6 +7,7 @@
 
 #include "coordinator/spec/dispatch_defaults.h"
 #include "core/base/clock.h"
+#include "core/trace_settings.h"
 
 namespace switchyard {
 
@@ -83,6 +84,9 @@ struct CoordinatorOptions {
   std::size_t revisions_kept = 10;
   std::size_t journal_entries = 1024;
   std::size_t max_sessions = 4096;  // and as many watches
+
+  // Workers are told when they register, sources when they open a session.
+  TraceSettings tracing = {};
 
   // Stored with each deployment when it is applied.
   DispatchDefaults dispatch = {};

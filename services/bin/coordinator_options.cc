@@ -9,6 +9,7 @@
 #include "coordinator/placement/registry.h"
 #include "coordinator/store/registry.h"
 #include "core/base/default_address.h"
+#include "core/base/dial_address.h"
 #include "core/base/units.h"
 #include "core/resolve/dtype_option.h"
 
@@ -180,6 +181,25 @@ void AddLimits(CoordinatorOptions* limits, OptionTable* table) {
       &limits->max_sessions, {1, 1'000'000}));
 }
 
+void AddTracing(TraceSettings* tracing, OptionTable* table) {
+  table->sections.push_back({"tracing", "traces of steps, for a collector of OpenTelemetry"});
+  table->options.push_back(RatioOption(
+      {.key = "tracing.ratio",
+       .flag = "--trace-ratio",
+       .help = "The part of all steps whose spans sources and workers send; 0: none, 0.01: one of "
+               "a hundred"},
+      &tracing->ratio));
+  table->options.push_back(TextOption(
+      {.key = "tracing.endpoint",
+       .flag = "--trace-endpoint",
+       .help = "Where a collector takes OTLP over gRPC, as host:port; every source and worker "
+               "connects to it by itself"},
+      &tracing->endpoint, [](const std::string& text) -> std::string {
+        const std::string why = WhyNotDialable(text);
+        return why.empty() ? "" : absl::StrCat("\"", text, "\" ", why);
+      }));
+}
+
 void AddDefaults(CoordinatorSettings* settings, OptionTable* table) {
   table->sections.push_back({"defaults", "what deployments get that do not say otherwise"});
   auto& all = table->options;
@@ -214,7 +234,11 @@ OptionRule InOrder(std::string first_key, const Duration* first, std::string mos
 
 }  // namespace
 
-CoordinatorSettings::CoordinatorSettings() { network.listen = kDefaultCoordinator; }
+// The usual port of a collector, on each process's own host.
+CoordinatorSettings::CoordinatorSettings() {
+  network.listen = kDefaultCoordinator;
+  driver.coordinator.tracing.endpoint = "127.0.0.1:4317";
+}
 
 OptionTable CoordinatorOptionTable(CoordinatorSettings* settings) {
   CoordinatorOptions* const times = &settings->driver.coordinator;
@@ -241,6 +265,7 @@ OptionTable CoordinatorOptionTable(CoordinatorSettings* settings) {
   AddTimeouts(times, &table);
   AddLimits(times, &table);
   AddDefaults(settings, &table);
+  AddTracing(&times->tracing, &table);
   AddLogOptions(&settings->log, &table);
   table.rules = {InOrder("timeouts.join_settle", &times->join_settle, "timeouts.join_settle_most",
                          &times->join_settle_most),

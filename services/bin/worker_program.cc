@@ -31,6 +31,7 @@
 #include "services/options/read_options.h"
 #include "services/system/grpc_health.h"
 #include "services/system/system_server.h"
+#include "services/tracing/trace_exporter.h"
 #include "services/worker/worker_health.h"
 #include "services/worker/worker_metrics.h"
 #include "services/worker/worker_server.h"
@@ -97,6 +98,7 @@ struct Worker {
   SteadyClock clock;
   SystemRng rng;
   Logger* logger = nullptr;
+  std::unique_ptr<TraceExporter> traces;
   std::unique_ptr<ExpertNode> node;
   std::unique_ptr<AgentChannel> agent_channel;
   std::unique_ptr<SessionChannel> session_channel;
@@ -153,6 +155,8 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const WorkerSettings& optio
     node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
   }
   node.leave_timeout = options.leave_timeout;
+  node.tracer = worker.traces->MakeFollower();
+  node.on_tracing = [&worker](const TraceSettings& settings) { worker.traces->Follow(settings); };
   // One that has failed for good: the coordinator places its experts elsewhere.
   node.on_device_fault = [&fault](const absl::Status& why) { fault.Report(why); };
   node.clock = &worker.clock;
@@ -176,6 +180,7 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const WorkerSettings& 
   parts.clock = &worker.clock;
   parts.rng = &worker.rng;
   parts.own_experts = &worker.node->own_experts();
+  parts.traces = worker.traces.get();
   worker.wakes.Add(parts.transport);
   parts.own_worker_id = options.id;
   parts.ring_dir = options.ring_dir;
@@ -187,8 +192,10 @@ absl::StatusOr<std::unique_ptr<Source>> MakeGatewaySource(const WorkerSettings& 
 
 // Metrics of a worker with all its parts.
 MetricsText MetricsOf(const Worker& worker, std::int64_t weight_bytes_max) {
-  return WorkerMetrics(CollectWorkerFacts(worker.monitor->Look(), weight_bytes_max, *worker.server,
-                                          &worker.node->experts(), &worker.node->groups()));
+  WorkerFacts facts = CollectWorkerFacts(worker.monitor->Look(), weight_bytes_max, *worker.server,
+                                         &worker.node->experts(), &worker.node->groups());
+  facts.traces = worker.traces->counts();
+  return WorkerMetrics(facts);
 }
 
 // Answers probes over HTTP from now on, if the command line names a port for it. Before StartHealth
@@ -259,6 +266,8 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   Worker worker;
   worker.logger = log.logger();
   FatalError fault(&signals);
+  worker.traces = std::make_unique<TraceExporter>(TraceExporterOptions{
+      .service = "switchyard-worker", .instance = options.id, .logger = worker.logger});
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
   // The ports first, because a device and its libraries may take their time: peers that connect
   // meanwhile wait and are not refused, and probes get their answers.
@@ -313,6 +322,7 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   worker.node->own_experts().SetOnProgress({});
   worker.sources.reset();
   worker.node->Stop(kShutdown);
+  worker.traces->Stop(kShutdown);
   return why;
 }
 

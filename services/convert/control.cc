@@ -13,6 +13,7 @@
 #include "services/convert/plan.h"
 #include "services/convert/progress.h"
 #include "services/convert/protocol_version.h"
+#include "services/convert/tracing.h"
 #include "services/grpc/grpc_status.h"
 
 namespace switchyard {
@@ -147,10 +148,14 @@ void Encode(const Leave& /*in*/, v1::Leave* /*out*/) {}
 void Encode(const Registered& in, v1::Registered* out) {
   EncodeTime(in.lease_ttl, out->mutable_lease_ttl());
   out->set_protocol_version(kProtocolVersion);
+  if (in.tracing != TraceSettings()) Encode(in.tracing, out->mutable_tracing());
 }
 void Decode(Decoder& at, const v1::Registered& in, Registered* out) {
   // The empty name makes the path end at "lease_ttl", as for a field of a scalar type.
   at.Sub("lease_ttl", in.has_lease_ttl(), [&] { at.Time("", in.lease_ttl(), &out->lease_ttl); });
+  if (in.has_tracing()) {
+    at.Sub("tracing", true, [&] { Decode(at, in.tracing(), &out->tracing); });
+  }
 }
 
 void Encode(const Prepare& in, v1::Prepare* out) {

@@ -7,6 +7,7 @@
 #include "services/convert/group.h"
 #include "services/convert/plan.h"
 #include "services/convert/protocol_version.h"
+#include "services/convert/tracing.h"
 
 namespace switchyard {
 
@@ -55,6 +56,7 @@ void Encode(const SessionGrant& in, v1::SessionGrant* out) {
   Encode(in.plan, out->mutable_plan());
   EncodeDigest(in.hash, out->mutable_plan_hash());
   if (in.binding == Binding::kCollective) Encode(in.group, out->mutable_group());
+  if (in.tracing != TraceSettings()) Encode(in.tracing, out->mutable_tracing());
 }
 
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
@@ -62,6 +64,9 @@ void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   at.Sub("options", in.has_options(), [&] { Decode(at, in.options(), &out->request); });
   at.Sub("plan", in.has_plan(), [&] { Decode(at, in.plan(), &out->plan); });
   at.Digest("plan_hash", in.plan_hash(), &out->hash);
+  if (in.has_tracing()) {
+    at.Sub("tracing", true, [&] { Decode(at, in.tracing(), &out->tracing); });
+  }
   if (!in.has_group()) return;
   out->binding = Binding::kCollective;
   at.Sub("group", true, [&] { Decode(at, in.group(), &out->group); });

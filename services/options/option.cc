@@ -7,6 +7,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
@@ -222,6 +223,24 @@ Option OptionalIntegerOption(OptionName name, std::optional<int>* value, Integer
       [value]() -> std::optional<std::int64_t> {
         return *value ? std::optional<std::int64_t>(**value) : std::nullopt;
       });
+}
+Option RatioOption(OptionName name, double* value) {
+  Option option = Make(std::move(name), "ratio");
+  option.range = "from 0 to 1";
+  option.set = [value](const std::vector<std::string>& texts) -> std::string {
+    double ratio = 0;
+    if (!absl::SimpleAtod(texts.front(), &ratio)) {
+      return Quoted(texts.front(), "is not a number; examples: 0.01, 1");
+    }
+    // Not written as two comparisons: NaN is out of range too.
+    if (!(ratio >= 0 && ratio <= 1)) {
+      return Quoted(texts.front(), "is out of range; give a number from 0 to 1");
+    }
+    *value = ratio;
+    return "";
+  };
+  option.get = [value] { return std::vector<std::string>{absl::StrFormat("%.9g", *value)}; };
+  return Done(std::move(option));
 }
 Option BytesOption(OptionName name, std::int64_t* value, IntegerRange range) {
   return NumberOptionOf(std::move(name), BytesKind(), range, value);

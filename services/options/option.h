@@ -34,7 +34,7 @@ struct Option {
   std::string flag;
   std::string help;
   std::string unset;
-  std::string type;   // "duration", "bytes", "integer", "text", "list"
+  std::string type;   // "duration", "bytes", "integer", "ratio", "text", "list"
   std::string range;  // "from 1s to 24h", "info, warn or error"; may be empty
   bool list = false;
   bool required = false;
@@ -94,6 +94,8 @@ struct IntegerRange {
 Option IntegerOption(OptionName name, int* value, IntegerRange range);
 Option IntegerOption(OptionName name, std::size_t* value, IntegerRange range);
 Option OptionalIntegerOption(OptionName name, std::optional<int>* value, IntegerRange range);
+// A part of a whole, from 0 to 1.
+Option RatioOption(OptionName name, double* value);
 Option BytesOption(OptionName name, std::int64_t* value, IntegerRange range);
 Option BytesOption(OptionName name, std::size_t* value, IntegerRange range);
 struct DurationRange {

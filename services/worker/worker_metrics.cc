@@ -199,6 +199,15 @@ void AddGroups(const GroupCounts& counts, std::size_t open, MetricsText* text) {
   AddSeen(counts.exchange.peer_wait, {}, text);
 }
 
+void AddTraces(const TraceCounts& counts, MetricsText* text) {
+  text->Begin(kCounter, "moe_trace_spans_total", "Spans of traced steps, by what became of them.")
+      .Add(counts.exported, {{"result", "exported"}})
+      .Add(counts.failed, {{"result", "failed"}});
+  text->Begin(kCounter, "moe_trace_records_dropped_total",
+              "Parts of traced steps that were written faster than they could be exported.")
+      .Add(counts.dropped);
+}
+
 }  // namespace
 
 WorkerFacts CollectWorkerFacts(const Health& health, std::int64_t weight_bytes_max,
@@ -236,6 +245,7 @@ MetricsText WorkerMetrics(const WorkerFacts& facts) {
       .Add(std::chrono::duration<double>(facts.heartbeat.batch_age).count());
   if (facts.times != nullptr) AddExpertTimes(*facts.times, &text);
   if (facts.loads != nullptr) AddLoads(*facts.loads, &text);
+  AddTraces(facts.traces, &text);
   if (facts.gateway_counts != nullptr) AddGateway(*facts.gateway_counts, &text);
   if (facts.groups != nullptr) AddGroups(*facts.groups, facts.groups_open, &text);
   text.Begin(kGauge, "moe_data_thread_answered",

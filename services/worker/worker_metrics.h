@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "core/control_messages.h"
+#include "core/tracing/trace_counts.h"
 #include "services/system/health_monitor.h"
 #include "services/system/metrics_text.h"
 #include "services/worker/worker_server.h"
@@ -29,6 +30,7 @@ struct WorkerFacts {
   const LoadTimes* loads = nullptr;
   const GatewayCounts* gateway_counts = nullptr;
   const GroupCounts* groups = nullptr;
+  TraceCounts traces = {};
   // Unset: the data thread did not answer in time.
   std::optional<ExpertServiceView> view;
 };

@@ -37,6 +37,18 @@ TEST_F(MembershipTest, RegisteredWorkersAreToldTheirLease) {
   EXPECT_EQ(registered[0].lease_ttl, seconds(2));
 }
 
+TEST(TracingSettingsTest, GoToWorkersAndToSources) {
+  CoordinatorOptions options;
+  options.tracing = {.ratio = 0.25, .endpoint = "collector:4317"};
+  Cluster cluster(options);
+  cluster.Join("w0");
+  SY_ASSERT_OK(cluster.Apply(MakeSpec(1)));
+
+  EXPECT_EQ(cluster.worker("w0").Got<Registered>()[0].tracing, options.tracing);
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.OpenDecode());
+  EXPECT_EQ(grant.tracing, options.tracing);
+}
+
 TEST_F(MembershipTest, AStreamThatStaysAwayIsDeathAfterTheGrace) {
   cluster.BreakStream("w1");
   cluster.Advance(milliseconds(290));

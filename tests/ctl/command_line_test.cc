@@ -81,6 +81,19 @@ TEST(CommandLineTest, ReadsTheVerbsThatChangeSomething) {
   EXPECT_TRUE(Parse({"get", "workers", "-w"}).watch);
 }
 
+TEST(CommandLineTest, TracesGoOnUntilSomethingEndsThem) {
+  const CommandLine traces = Parse({"traces"});
+  EXPECT_EQ(traces.verb, Verb::kTraces);
+  EXPECT_EQ(traces.listen, "127.0.0.1:4317");
+  EXPECT_EQ(traces.count, 0U);
+  EXPECT_EQ(traces.wait_timeout, Duration::zero());
+  const CommandLine some =
+      Parse({"traces", "--listen", "0.0.0.0:0", "--count", "3", "--timeout", "7"});
+  EXPECT_EQ(some.listen, "0.0.0.0:0");
+  EXPECT_EQ(some.count, 3U);
+  EXPECT_EQ(some.wait_timeout, std::chrono::seconds(7));
+}
+
 // One call must not take the whole time of a wait: the coordinator may have stopped.
 TEST(CommandLineTest, ACallOfAWaitKeepsItsOwnTimeout) {
   EXPECT_EQ(Parse({"wait", "deployment", "a", "--for", "serving"}).wait_timeout,
@@ -233,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
         WrongWords{{"frobnicate"},
                    "one of apply, diff, rollback, delete, cordon, uncordon, drain, wait, get, top, "
-                   "describe, explain, model, config, completion, version"},
+                   "traces, describe, explain, model, config, completion, version"},
         WrongWords{{"get"}, "KIND is required"},
         WrongWords{{"get", "wrokers"}, "unknown kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},

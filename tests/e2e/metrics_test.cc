@@ -46,6 +46,8 @@ const std::map<std::string, std::string>& MovedElsewhere() {
       {"moe_data_thread_answered", "WorkerScrapeTest.DoesNotHangWithTheDataThread"},
       {"moe_frames_dropped_total", "InboxTest.DropsPiecesOfTheWrongSizeOrOrder"},
       {"moe_late_wakes_total", "WorkerMetricsTest.WritesWhatWasCollected"},
+      {"moe_trace_spans_total", "TracesTest.WorkersCountTheirSpans"},
+      {"moe_trace_records_dropped_total", "TraceExporterTest.AFloodIsCutAndCounted"},
       {"moe_duplicate_requests_total", "ExpertEngineTest.DropsASecondRequestForABusyCredit"},
   };
   return tests;

@@ -75,6 +75,7 @@ class WorkerNode {
   void Perform(const RetireEpoch& effect);
   void Perform(const ShortenRetire& effect);
   void Perform(const DropEpoch& effect);
+  void Perform(const UseTracing& /*effect*/) {}
   void Perform(const AgentFinished& effect);
   void Perform(const AgentReport& effect);
   void ScheduleTick();

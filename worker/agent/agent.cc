@@ -165,6 +165,10 @@ void Agent::OnMessage(const Registered& message) {
   // A lease of zero would make NextDeadline return the present forever.
   lease_ttl_ = std::max(message.lease_ttl, Duration(std::chrono::milliseconds(4)));
   next_heartbeat_ = now_ + lease_ttl_ / 4;
+  if (message.tracing != tracing_) {
+    tracing_ = message.tracing;
+    out_.push_back(UseTracing{tracing_});
+  }
   // An epoch that became ready after Register was sent is missing from Register's list, and its ack
   // was discarded because the stream was not registered yet.
   for (const auto& [key, held] : epochs_) {

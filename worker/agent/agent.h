@@ -119,6 +119,7 @@ class Agent {
   absl::Status last_stream_end_;
 
   Duration lease_ttl_{};
+  TraceSettings tracing_;  // as last reported
   TimePoint next_heartbeat_;
   TimePoint next_line_;  // of LogStaging
   TimePoint unregistered_since_;

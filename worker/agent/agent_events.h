@@ -12,6 +12,7 @@
 #include "core/base/log.h"
 #include "core/control_messages.h"
 #include "core/ids.h"
+#include "core/trace_settings.h"
 
 namespace switchyard {
 
@@ -67,7 +68,7 @@ struct SendToCoordinator {
 struct HangUpChannel {
   DialId dial;
 };
-// The next five are calls of PlanStager.
+// The next six are calls of PlanStager.
 // Load and verify an epoch; EpochStaged follows.
 struct StageEpoch {
   Prepare prepare;
@@ -89,6 +90,10 @@ struct ShortenRetire {
 struct DropEpoch {
   EpochKey key;
 };
+// Trace steps as the coordinator says.
+struct UseTracing {
+  TraceSettings settings;
+};
 // The last effect: see `finished` of AgentRunner.
 struct AgentFinished {
   absl::Status why;
@@ -102,6 +107,6 @@ struct AgentReport {
 // One output of the agent.
 using AgentEffect =
     std::variant<DialChannel, SendToCoordinator, HangUpChannel, StageEpoch, ActivateEpoch,
-                 RetireEpoch, ShortenRetire, DropEpoch, AgentFinished, AgentReport>;
+                 RetireEpoch, ShortenRetire, DropEpoch, UseTracing, AgentFinished, AgentReport>;
 
 }  // namespace switchyard

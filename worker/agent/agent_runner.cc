@@ -164,6 +164,7 @@ class AgentRunner::Impl {
   void Perform(const ShortenRetire& effect) {
     parts_.stager->ShortenRetire(effect.key, effect.within);
   }
+  void Perform(const UseTracing& effect) { parts_.stager->UseTracing(effect.settings); }
   void Perform(const DropEpoch& effect) { parts_.stager->Drop(effect.key); }
   void Perform(const AgentFinished& effect) { finished_(effect.why); }
   void Perform(const AgentReport& effect) {

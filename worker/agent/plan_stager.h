@@ -38,6 +38,8 @@ class PlanStager {
   virtual void ShortenRetire(const EpochKey& key, Duration within) = 0;
   // Frees the whole epoch, whether it is active, staged or still being staged.
   virtual void Drop(const EpochKey& key) = 0;
+  // Steps are traced so from now on; before, none is.
+  virtual void UseTracing(const TraceSettings& settings) = 0;
   // Shows the coordinator whether the data thread and the device work, since the agent renews the
   // lease without them, and how far the epochs are that it stages. Thread-safe.
   [[nodiscard]] virtual Heartbeat MakeHeartbeat() const = 0;

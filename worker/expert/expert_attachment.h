@@ -134,6 +134,7 @@ class ExpertAttachment {
   [[nodiscard]] AttachmentId number() const { return link_->offer().attachment; }
   [[nodiscard]] std::uint64_t bytes() const { return bytes_; }  // BytesOf its request
   [[nodiscard]] LinkPath path() const { return link_->path(); }
+  [[nodiscard]] std::int32_t hidden() const { return shape_.hidden; }
   [[nodiscard]] SessionId session() const { return request_.session; }
   [[nodiscard]] const std::string& deployment() const { return request_.deployment; }
   [[nodiscard]] std::uint32_t credits() const {

@@ -24,6 +24,10 @@ constexpr Duration kDecodePause = std::chrono::milliseconds(100);
 // How long a request waits at most behind others that came later and have shorter deadlines.
 constexpr Duration kPatienceMax = std::chrono::seconds(2);
 
+std::uint64_t BytesOfRows(const WireFormat& format, std::uint32_t rows, std::int32_t hidden) {
+  return std::uint64_t{rows} * static_cast<std::uint64_t>(RowBytesOf(format, hidden).total());
+}
+
 // `deadline`: of the source's steps; zero: none.
 Duration PatienceOf(Duration deadline) {
   return deadline > Duration::zero() ? std::min(deadline, kPatienceMax) : kPatienceMax;
@@ -237,10 +241,15 @@ void ExpertEngine::OnFrame(Link& link, const HeaderBytes& raw, const FrameHeader
       // Refusals have a queue of their own, so that an error is not held up by the batches.
       const bool refused = !attachment->credit(header.request_slot).intake.refusal.ok();
       auto& queue = refused ? refused_ : LaneOf(attachment->work_class()).pending;
+      const bool traced =
+          options_.tracer->Samples({attachment->session(), header.source_incarnation, header.step});
+      // A poll begins before its frames are seen: a span would begin before the source's.
+      const TimePoint arrived = traced ? MeasuredNow() : polled_at_;
       queue.push_back({.attachment = attachment,
                        .credit = header.request_slot,
                        .due = polled_at_ + PatienceOf(attachment->step_deadline()),
-                       .arrived = polled_at_});
+                       .arrived = arrived,
+                       .traced = traced});
       return;
     }
     case ExpertAttachment::Arrival::kDropped:
@@ -272,6 +281,7 @@ bool ExpertEngine::SendRefusals() {
   if (refused_.empty()) return false;
   for (const PendingRequest& at : refused_) {
     ++stats_.refused;
+    if (at.traced) Trace(at, {}, {}, at.attachment->credit(at.credit).intake.refusal);
     if (absl::Status sent = at.attachment->SendRefusal(at.attachment->credit(at.credit));
         !sent.ok()) {
       SendFailed(at.attachment, sent);
@@ -325,6 +335,7 @@ bool ExpertEngine::StartBatch(ExpertLane& lane, TimePoint now) {
   ++stats_.batches;
   BatchTimes& times = options_.times->Of(lane.work_class, key.mode);
   const TimePoint started_at = MeasuredNow();
+  lane.began = lane.ended = started_at;
   for (const PendingRequest& at : lane.running) times.dispatch.Observe(started_at - at.arrived);
   times.rows.Observe(std::uint64_t{lane.batch->rows()});
   const absl::Status started = lane.batch->Start();
@@ -349,6 +360,7 @@ std::uint32_t ExpertEngine::RowsMax(const BatchMemory& memory, TimePoint now) co
 bool ExpertEngine::FinishBatch(ExpertLane& lane) {
   if (!lane.batch->running() || !lane.batch->done()) return false;
   const TimePoint ended_at = MeasuredNow();
+  lane.ended = ended_at;
   BatchTimes& times = options_.times->Of(lane.work_class, lane.batch->mode());
   const absl::Status status = lane.batch->Finish();
   times.compute.Observe(ended_at - std::exchange(lane.started_at, TimePoint::max()));
@@ -381,6 +393,7 @@ void ExpertEngine::Answer(const PendingRequest& at, const ExpertLane& lane,
     return;
   }
   ExpertAttachment::Credit& credit = attachment->credit(at.credit);
+  if (at.traced) Trace(at, lane.began, lane.ended, status);
   absl::Status sent;
   if (status.ok()) {
     ++stats_.requests;
@@ -397,6 +410,27 @@ void ExpertEngine::Answer(const PendingRequest& at, const ExpertLane& lane,
     sent = attachment->SendRefusal(credit);
   }
   if (!sent.ok()) SendFailed(attachment, sent);
+}
+
+// Before the answer goes out, so that the span ends before the source's, which contains it.
+void ExpertEngine::Trace(const PendingRequest& at, TimePoint began, TimePoint ended,
+                         const absl::Status& status) const {
+  const FrameHeader& header = at.attachment->credit(at.credit).header;
+  const std::int32_t hidden = at.attachment->hidden();
+  TraceRecord record{.key = {at.attachment->session(), header.source_incarnation, header.step},
+                     .part = TracedPart::kServe,
+                     .mode = header.mode,
+                     .dtype = header.format.dtype,
+                     .layer = header.layer,
+                     .epoch = header.epoch,
+                     .chunk = header.chunk,
+                     .rows = header.rows,
+                     .request_bytes = BytesOfRows(header.format, header.rows, hidden),
+                     .reply_bytes = BytesOfRows(kBf16Format, header.rows, hidden),
+                     .times = {at.arrived, began, ended, MeasuredNow()}};
+  record.SetWorker(options_.identity.worker_id);
+  record.SetStatus(status);
+  options_.tracer->Push(record);
 }
 
 void ExpertEngine::SendFailed(ExpertAttachment* attachment, const absl::Status& why) {

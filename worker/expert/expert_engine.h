@@ -152,6 +152,9 @@ class ExpertEngine final : private FrameSink {
   // Sends the result, or the error, of a request that was in a batch; frees a closed attachment.
   void Answer(const PendingRequest& at, const ExpertLane& lane, const absl::Status& status,
               std::uint32_t nan_rows);
+  // Writes down what became of a traced request, just before it is answered.
+  void Trace(const PendingRequest& at, TimePoint began, TimePoint ended,
+             const absl::Status& status) const;
   bool SendRefusals();
   void ForgetPending(const ExpertAttachment* attachment);
   bool CloseBroken();

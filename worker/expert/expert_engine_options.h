@@ -11,6 +11,7 @@
 
 #include "core/base/clock.h"
 #include "core/ids.h"
+#include "core/tracing/step_tracer.h"
 #include "worker/expert/batch_memory.h"
 #include "worker/expert/expert_attachment.h"
 #include "worker/expert/expert_times.h"
@@ -30,6 +31,8 @@ struct ExpertEngineOptions {
   BatchOptions batch;
   // Where the engine measures; others may read and write there too.
   std::shared_ptr<ExpertTimes> times = std::make_shared<ExpertTimes>();
+  // Which requests are traced, and where what is written down about them goes.
+  std::shared_ptr<StepTracer> tracer = std::make_shared<StepTracer>();
   // For measuring only; outlives the engine. Null: measured as exactly as it is polled.
   const Clock* clock = nullptr;
   // Called when the engine itself closes an attachment: its link broke, or it binds nothing more.

@@ -18,6 +18,7 @@ struct PendingRequest {
   std::uint32_t credit = 0;
   TimePoint due{};  // the earliest goes first
   TimePoint arrived{};
+  bool traced = false;
 };
 
 // One batch at a time, because requests that come meanwhile make the next one larger, which reads
@@ -29,6 +30,9 @@ struct ExpertLane {
   std::vector<PendingRequest> pending;
   std::vector<PendingRequest> running;      // of the batch, in its order
   TimePoint started_at = TimePoint::max();  // the batch that runs
+  // For traces: of the batch whose requests are answered.
+  TimePoint began{};
+  TimePoint ended{};
 };
 
 }  // namespace switchyard

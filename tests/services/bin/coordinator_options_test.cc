@@ -31,6 +31,7 @@ leases: {lease_ttl: 3s, stuck_batch: 2m}
 timeouts: {prepare_timeout: 1h, retry_first: 10ms}
 limits: {max_deployments: 200, max_sessions: 9}
 defaults: {placement: contiguous, dispatcher_output_dtype: fp8}
+tracing: {ratio: 0.01, endpoint: "collector:4317"}
 logging: {level: warn, format: json}
 )");
   CoordinatorSettings settings;
@@ -50,6 +51,8 @@ logging: {level: warn, format: json}
   EXPECT_EQ(settings.driver.coordinator.max_sessions, 9U);
   EXPECT_EQ(settings.driver.placement, "contiguous");
   EXPECT_EQ(settings.dispatch.dispatcher_output_dtype, "fp8");
+  EXPECT_EQ(settings.driver.coordinator.tracing.ratio, 0.01);
+  EXPECT_EQ(settings.driver.coordinator.tracing.endpoint, "collector:4317");
   EXPECT_EQ(settings.log.level, "warn");
   EXPECT_EQ(settings.log.format, "json");
 }
@@ -64,6 +67,25 @@ TEST(CoordinatorOptionsTest, AMistakeInAFileIsNamedByItsKey) {
   ASSERT_TRUE(end);
   EXPECT_THAT(end->text, HasSubstr("c.yaml:1: defaults.dispatcher_output_dtype: "));
   EXPECT_THAT(end->text, ::testing::Not(HasSubstr("--dispatcher-output-dtype")));
+}
+
+TEST(CoordinatorOptionsTest, TracingIsOffAndItsCollectorIsOnTheSameHost) {
+  CoordinatorSettings settings;
+  ASSERT_FALSE(ReadOptions(CoordinatorOptionTable(&settings), {}));
+  EXPECT_FALSE(settings.driver.coordinator.tracing.on());
+
+  ASSERT_FALSE(ReadOptions(CoordinatorOptionTable(&settings), {"--trace-ratio", "0.5"}));
+  EXPECT_TRUE(settings.driver.coordinator.tracing.on());
+  EXPECT_EQ(settings.driver.coordinator.tracing.endpoint, "127.0.0.1:4317");
+
+  for (const std::vector<std::string>& wrong : {std::vector<std::string>{"--trace-ratio", "2"},
+                                                {"--trace-ratio", "-1"},
+                                                {"--trace-ratio", "nan"},
+                                                {"--trace-ratio", "1%"},
+                                                {"--trace-endpoint", "http://127.0.0.1:4318"},
+                                                {"--trace-endpoint", "collector"}}) {
+    EXPECT_TRUE(ReadOptions(CoordinatorOptionTable(&settings), wrong)) << wrong[1];
+  }
 }
 
 TEST(CoordinatorOptionsTest, ValuesThatContradictEachOtherAreRefused) {

@@ -154,7 +154,7 @@ class RandomMessages {
   CoordinatorMessage FromCoordinator() {
     switch (rng_.Below(6)) {
       case 0:
-        return Registered{Time()};
+        return Registered{Time(), Tracing()};
       case 1:
         return Prepare{
             rng_.Next(), APlan(), Digest(), Text(), List([this] { return Tensor(); }), List([this] {
@@ -187,13 +187,18 @@ class RandomMessages {
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
   }
+  TraceSettings Tracing() {
+    if (rng_.Below(2) == 0) return {};
+    return {.ratio = rng_.Uniform(), .endpoint = Text()};
+  }
   SessionGrant Grant() {
     SessionGrant grant{.session = rng_.NextId<SessionId>(),
                        .cookie = Cookie{rng_.Next()},
                        .request = Order(),
                        .plan = APlan(),
                        .hash = Digest(),
-                       .signature = Signature()};
+                       .signature = Signature(),
+                       .tracing = Tracing()};
     if (rng_.Below(2) == 0) {
       grant.binding = Binding::kCollective;
       grant.group = {.id = rng_.NextId<GroupId>(), .source = Index(), .sources = Index()};

@@ -74,6 +74,22 @@ TEST(OptionTest, IntegersKeepTheirRange) {
   EXPECT_THAT(unset.get(), ElementsAre("0"));
 }
 
+TEST(OptionTest, RatiosAreFromZeroToOne) {
+  double ratio = 0;
+  const Option option = RatioOption({.key = "tracing.ratio", .help = "h"}, &ratio);
+  EXPECT_EQ(option.fallback, "0");
+
+  EXPECT_EQ(option.set({"0.01"}), "");
+  EXPECT_EQ(ratio, 0.01);
+  EXPECT_EQ(option.get(), std::vector<std::string>{"0.01"});
+  EXPECT_EQ(option.set({"1"}), "");
+  EXPECT_EQ(option.set({"1.5"}), "\"1.5\" is out of range; give a number from 0 to 1");
+  EXPECT_EQ(option.set({"-0.1"}), "\"-0.1\" is out of range; give a number from 0 to 1");
+  EXPECT_EQ(option.set({"nan"}), "\"nan\" is out of range; give a number from 0 to 1");
+  EXPECT_EQ(option.set({"1%"}), "\"1%\" is not a number; examples: 0.01, 1");
+  EXPECT_EQ(ratio, 1) << "a refused value changes nothing";
+}
+
 TEST(OptionTest, WordsSuggestTheNearest) {
   std::string level = "info";
   const Option option =

@@ -71,6 +71,7 @@ struct FullCounts {
 WorkerFacts SomeFacts() {
   WorkerFacts facts;
   facts.health.not_ready = "wait";
+  facts.traces = {.exported = 40, .failed = 8, .dropped = 3};
   facts.heartbeat.progress = 12;
   facts.heartbeat.batch_age = std::chrono::milliseconds(1500);
   facts.heartbeat.staging = {{.deployment = "a",
@@ -130,6 +131,9 @@ TEST(WorkerMetricsTest, WritesWhatWasCollected) {
                      "moe_gateway_sessions_open 2",
                      "moe_gateway_memory_bytes 30",
                      "moe_gateway_memory_max_bytes 90",
+                     "moe_trace_spans_total{result=\"exported\"} 40",
+                     "moe_trace_spans_total{result=\"failed\"} 8",
+                     "moe_trace_records_dropped_total 3",
                      "moe_data_thread_answered 1",
                      "moe_frames_total{direction=\"in\"} 7",
                      "moe_frames_total{direction=\"out\"} 6",
@@ -189,14 +193,14 @@ TEST(WorkerMetricsTest, SeriesAreBoundedWhateverTheModel) {
   facts.groups = &groups;
   facts.loads = &loads;
   facts.gateway_counts = &gateway;
-  EXPECT_EQ(testing::CountSeries(TextOf(facts)), 47U + 1) << "one deployment";
+  EXPECT_EQ(testing::CountSeries(TextOf(facts)), 50U + 1) << "one deployment";
 
   const FullCounts full;
   full.Show(&facts);
   const TimePoint before = SteadyClock().Now();
   const std::string text = TextOf(facts);
   EXPECT_LT(SteadyClock().Now() - before, std::chrono::seconds(1));
-  EXPECT_EQ(testing::CountSeries(text), 1631U + 1);
+  EXPECT_EQ(testing::CountSeries(text), 1634U + 1);
 }
 
 TEST(WorkerMetricsTest, RowsOfGroupsAreLeftOutWhereADeviceDoesNotTellThem) {

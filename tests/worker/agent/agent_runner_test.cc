@@ -104,6 +104,9 @@ class FakeStager final : public PlanStager {
   }
   void ShortenRetire(const EpochKey& key, Duration /*within*/) override { Note("shorten", key); }
   void Drop(const EpochKey& key) override { Note("drop", key); }
+  void UseTracing(const TraceSettings& settings) override {
+    Note(absl::StrCat("trace", settings.ratio, "@", settings.endpoint), {});
+  }
   Heartbeat MakeHeartbeat() const override { return {.progress = 42}; }
 
   std::string Calls() {
@@ -161,6 +164,17 @@ class AgentRunnerTest : public ::testing::Test {
   std::promise<absl::Status> finished;
   std::unique_ptr<AgentRunner> runner;
 };
+
+TEST_F(AgentRunnerTest, PassesOnHowToTrace) {
+  Start();
+  Connect();
+
+  channel.Say(Registered{std::chrono::seconds(2), {.ratio = 0.5, .endpoint = "collector:4317"}});
+  channel.Say(PrepareFirst());
+  ASSERT_TRUE(channel.WaitFor<PrepareAck>().has_value());
+
+  EXPECT_EQ(stager.Calls(), "trace0.5@collector:43170 stage1 ");
+}
 
 TEST_F(AgentRunnerTest, TakesAnEpochFromPrepareToRetire) {
   Start();
@@ -239,6 +253,7 @@ TEST_F(AgentRunnerTest, ACoordinatorThatSendsTooFastIsHungUpOn) {
     void Retire(const EpochKey&, std::function<void()>) override {}
     void ShortenRetire(const EpochKey&, Duration) override {}
     void Drop(const EpochKey&) override {}
+    void UseTracing(const TraceSettings&) override {}
     Heartbeat MakeHeartbeat() const override { return {}; }
 
    private:

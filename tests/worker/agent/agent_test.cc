@@ -116,6 +116,23 @@ TEST_F(AgentTest, DialsAtOnceAndRegistersWhenUp) {
   EXPECT_TRUE(agent->registered());
 }
 
+TEST_F(AgentTest, SaysHowToTraceWhenThatChanges) {
+  Connect();
+  EXPECT_TRUE(Effects<UseTracing>().empty()) << "it is off, and was";
+  const TraceSettings settings{.ratio = 0.5, .endpoint = "collector:4317"};
+
+  Receive(Registered{seconds(2), settings});
+  ASSERT_EQ(Effects<UseTracing>().size(), 1U);
+  EXPECT_EQ(Effects<UseTracing>()[0].settings, settings);
+  Receive(Registered{seconds(2), settings});
+  EXPECT_TRUE(Effects<UseTracing>().empty());
+  // A coordinator that was restarted without it.
+  Disconnect();
+  Connect();
+  ASSERT_EQ(Effects<UseTracing>().size(), 1U);
+  EXPECT_EQ(Effects<UseTracing>()[0].settings, TraceSettings());
+}
+
 TEST_F(AgentTest, HeartbeatsSayWhatIsStaged) {
   Connect();
   now = agent->NextDeadline();

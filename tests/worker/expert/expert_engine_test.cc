@@ -656,6 +656,70 @@ class TickingClock final : public Clock {
   mutable TimePoint now_;
 };
 
+std::vector<TraceRecord> TakeAll(TraceRing* ring) {
+  std::vector<TraceRecord> records;
+  TraceRecord record;
+  while (ring->Pop(&record)) records.push_back(record);
+  return records;
+}
+
+TEST_F(ExpertEngineTest, WritesDownWhatItDidForTracedRequests) {
+  const auto ring = std::make_shared<TraceRing>();
+  options_.tracer = std::make_shared<StepTracer>(ring);
+  const TickingClock clock(now_);
+  options_.clock = &clock;
+  Restart();
+  const Source source = Attach(DispatchMode::kNormal);
+  const TestRequest request = Request(source, 5, 1);
+  ExpectServed(source, request);
+  EXPECT_TRUE(ring->empty()) << "off by default";
+
+  options_.tracer->SetRatio(1);
+  transport_.Deliver(source.link, request.header.request_slot, Encode(request));
+  const std::uint64_t before = AllocationsOfThisThread();
+  engine_->Poll(now_);
+  EXPECT_EQ(AllocationsOfThisThread() - before, 0U);
+  Next();
+
+  const std::vector<TraceRecord> records = TakeAll(ring.get());
+  ASSERT_EQ(records.size(), 1U);
+  const TraceRecord& record = records[0];
+  EXPECT_EQ(record.part, TracedPart::kServe);
+  // As the source has it in its frame: both come to the same ids.
+  EXPECT_EQ(record.key.session, source.order.session);
+  EXPECT_EQ(record.key.source, request.header.source_incarnation);
+  EXPECT_EQ(record.key.step, request.header.step);
+  EXPECT_EQ(record.chunk, request.header.chunk);
+  EXPECT_EQ(record.rows, request.header.rows);
+  EXPECT_EQ(record.layer, request.header.layer);
+  EXPECT_EQ(record.epoch, request.header.epoch);
+  EXPECT_EQ(std::string(record.worker.data()), "w1");
+  EXPECT_EQ(record.code, absl::StatusCode::kOk);
+  EXPECT_TRUE(std::is_sorted(record.times.begin(), record.times.end()));
+  EXPECT_GT(record.times[0], now_) << "when the frame was seen, not when the poll began";
+  EXPECT_LT(record.times[1], record.times[2]);
+}
+
+TEST_F(ExpertEngineTest, TracedRequestsThatAreRefusedSayWhy) {
+  const auto ring = std::make_shared<TraceRing>();
+  options_.tracer = std::make_shared<StepTracer>(ring);
+  options_.tracer->SetRatio(1);
+  Restart();
+  const Source source = Attach(DispatchMode::kNormal);
+  TestRequest request = Request(source, 5);
+  request.header.epoch = Epoch{9};
+
+  Deliver(source, request);
+  engine_->Poll(now_);
+
+  EXPECT_EQ(Next().header.kind, FrameKind::kError);
+  const std::vector<TraceRecord> records = TakeAll(ring.get());
+  ASSERT_EQ(records.size(), 1U);
+  EXPECT_NE(records[0].code, absl::StatusCode::kOk);
+  EXPECT_NE(records[0].reason, Reason::kUnspecified);
+  EXPECT_EQ(records[0].times[1], TimePoint{}) << "it was in no batch";
+}
+
 Duration SumOf(const Histogram& histogram) { return Duration(histogram.Counts().sum); }
 
 TEST_F(ExpertEngineTest, MeasuresThePartsOfARequest) {

@@ -34,6 +34,7 @@ StepEngineOptions EngineOptions(const P2pRunnerOptions& options) {
   out.cookie = options.grant.cookie;
   out.request = options.grant.request;
   out.chunk_rows = ChunkRows(options);
+  out.tracer = options.tracer;
   out.piece_bytes = options.piece_bytes;
   return out;
 }

@@ -41,7 +41,8 @@ struct P2pRunnerOptions {
   std::unique_ptr<Stream> tensor_encodes;
   std::unique_ptr<Stream> tensor_sums;
   const Clock* clock = nullptr;
-  Rng* rng = nullptr;                 // jitter of retries
+  Rng* rng = nullptr;  // jitter of retries
+  std::shared_ptr<StepTracer> tracer = std::make_shared<StepTracer>();
   std::function<void()> wake;         // from any thread: Poll is due
   OwnExperts* own_experts = nullptr;  // gateway
   std::string own_worker_id;          // gateway

@@ -27,6 +27,7 @@
 #include "worker/routing/chunk_plan.h"
 #include "worker/routing/dispatch_plan.h"
 #include "worker/source/p2p/bound_plan.h"
+#include "worker/source/p2p/step_trace.h"
 #include "worker/source/step_request.h"
 
 namespace switchyard {
@@ -97,6 +98,7 @@ class Step {
   [[nodiscard]] std::span<const float> weights() const { return dense_weights_; }
   [[nodiscard]] const ChunkPlan& chunk_plan() const { return chunks_; }
   [[nodiscard]] ChunkState chunk_state(std::uint32_t chunk) const { return states_[chunk].state; }
+  [[nodiscard]] StepTrace& trace() { return trace_; }
   [[nodiscard]] std::uint32_t credit_of(std::uint32_t chunk) const { return states_[chunk].credit; }
 
  private:
@@ -162,6 +164,7 @@ class Step {
   std::vector<const Bf16*> terms_;
   std::vector<float> factors_;
   std::vector<std::uint32_t> term_begin_;
+  StepTrace trace_;
 };
 
 }  // namespace switchyard

@@ -66,8 +66,9 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
       request.deadline > Duration::zero() ? request.deadline : options_.request.step_deadline,
       kStepDeadlineMax);
   const TimePoint started = options_.clock->Now();
-  SY_RETURN_IF_ERROR(slot.step.Begin(StepId{last_step_ + 1}, request, bound_plan,
-                                     *bound_plan->FindLayer(request.layer),
+  const StepId id{last_step_ + 1};
+  slot.step.trace().Begin(options_.tracer->Samples(KeyOf(id)), started);
+  SY_RETURN_IF_ERROR(slot.step.Begin(id, request, bound_plan, *bound_plan->FindLayer(request.layer),
                                      options_.request.y_dtype, options_.chunk_rows, now + wait));
   SY_RETURN_IF_ERROR(CheckAttached(slot.step));
   // From here on the step ends like any other. Before here nothing counts it, so that a refused
@@ -75,7 +76,9 @@ absl::StatusOr<StepTicket> StepEngine::Submit(const StepRequest& request, BoundP
   ++last_step_;
   ++times_.steps;
   times_.device_steps += request.on_device ? 1 : 0;
-  times_.plan_ns += SinceNs(started);
+  const TimePoint planned = options_.clock->Now();
+  times_.plan_ns += static_cast<std::uint64_t>((planned - started).count());
+  slot.step.trace().Planned(slot.step.chunk_plan().chunks().size(), planned);
   slot.used = true;
   ++slot.generation;
   ++bound_plan->steps;
@@ -315,6 +318,7 @@ void StepEngine::OnResult(Step& step, Attachment& attachment, const FrameHeader&
   const bool on_device = step.RowsOnDevice(chunk);
   const std::byte* const slot = on_device ? attachment.device_rings->inbound(header.reply_slot)
                                           : payload.data() - kFrameHeaderBytes;
+  step.trace().Answered(chunk, now);
   step.MarkAnswered(chunk, reinterpret_cast<const Bf16*>(slot + layout.rows_begin));
   const auto where = [](bool device) { return device ? " on the device" : ""; };
   // A reply that disagrees with its chunk must not be summed, not even in part. The credit comes
@@ -407,10 +411,17 @@ void StepEngine::RetireDone() {
   std::erase_if(in_flight_, [this](std::uint32_t index) {
     Step& step = slots_[index]->step;
     if (!step.done()) return false;
+    if (step.trace().traced()) {
+      step.trace().End(step, KeyOf(step.id()), options_.clock->Now(), options_.tracer.get());
+    }
     // Its epoch can be released once no step is left on it.
     --step.bound_plan()->steps;
     return true;
   });
+}
+
+StepKey StepEngine::KeyOf(StepId step) const {
+  return {options_.session, static_cast<std::uint32_t>(options_.incarnation.low), step};
 }
 
 TimePoint StepEngine::NextDeadline() const {

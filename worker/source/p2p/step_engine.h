@@ -21,6 +21,7 @@
 
 #include "core/base/clock.h"
 #include "core/session_messages.h"
+#include "core/tracing/step_tracer.h"
 #include "worker/device/device_backend.h"
 #include "worker/routing/own_experts.h"
 #include "worker/source/p2p/step.h"
@@ -44,10 +45,11 @@ struct StepEngineOptions {
   Incarnation incarnation;            // of this process
   SessionId session;
   Cookie cookie;
-  OpenSessionRequest request;    // of the grant: defaults filled in
-  std::uint32_t chunk_rows = 0;  // a chunk has at most this many rows
-  std::uint32_t steps_max = 16;  // in flight or not taken yet
-  std::size_t piece_bytes = 0;   // of x; a Pump that has encoded so much puts the rest off
+  OpenSessionRequest request;          // of the grant: defaults filled in
+  std::uint32_t chunk_rows = 0;        // a chunk has at most this many rows
+  std::uint32_t steps_max = 16;        // in flight or not taken yet
+  std::shared_ptr<StepTracer> tracer;  // never null
+  std::size_t piece_bytes = 0;         // of x; a Pump that has encoded so much puts the rest off
 };
 
 class StepEngine {
@@ -71,9 +73,9 @@ class StepEngine {
   // sums that have ended. True when there was any. Stops after a piece of work (put_off), because
   // other sessions wait meanwhile.
   bool Pump(TimePoint now) { return Pump(now, Piece::kNew); }
-  // The last Submit or Pump left rows that it could have encoded.
   // Grows whenever credits are given up.
   [[nodiscard]] std::uint64_t given_up() const { return given_up_; }
+  // The last Submit or Pump left rows that it could have encoded.
   [[nodiscard]] bool put_off() const { return put_off_; }
   // A frame in a reply slot of `attachment`. What is not believable is dropped and counted.
   void OnFrame(Attachment& attachment, const HeaderBytes& raw, const FrameHeader& header,
@@ -141,8 +143,7 @@ class StepEngine {
   // The rows of an own chunk are encoded: runs its experts, or lets it wait.
   absl::Status StartOwn(Step& step, std::uint32_t chunk);
   bool StartWaitingOwn(TimePoint now);
-  // nullptr when there is none.
-  [[nodiscard]] OwnChunkRun* FindOwn(const Step& step, std::uint32_t chunk);
+  [[nodiscard]] OwnChunkRun* FindOwn(const Step& step, std::uint32_t chunk);  // or nullptr
   // Takes the answers of own experts that have ended, and starts those that wait.
   bool PollOwn(TimePoint now, Piece piece);
   // Where metadata, scales and rows of a chunk's frame lie.
@@ -175,12 +176,11 @@ class StepEngine {
   void GiveUp(Step& step, Step::ChunkState state, TimePoint now);
   // Gives the sum over what is complete to its stream.
   void SumTokens(Step& step, TimePoint now);
+  [[nodiscard]] StepKey KeyOf(StepId step) const;
   // Removes ended steps from those in flight, and from the count of their epoch.
   void RetireDone();
-  // nullptr when no such step is in flight.
-  Step* FindStep(StepId id);
-  // Nanoseconds from `start` to now.
-  std::uint64_t SinceNs(TimePoint start) const;
+  Step* FindStep(StepId id);                     // nullptr when no such step is in flight
+  std::uint64_t SinceNs(TimePoint start) const;  // nanoseconds from `start` to now
 
   StepEngineOptions options_;
   // The pool, by pointer: a Step must not move while a ticket or the list below names it.

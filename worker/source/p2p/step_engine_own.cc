@@ -75,6 +75,7 @@ absl::Status StepEngine::BeginOwn(Step& step, std::uint32_t chunk) {
   own->metadata.resize(LayoutOf(step, cut).metadata_bytes);
   own->out.resize(cut.rows * static_cast<std::size_t>(hidden));
   WriteMetadata(step, cut, own->metadata);
+  if (step.trace().traced()) step.trace().Encoding(chunk, options_.clock->Now());
   std::byte* scales = own->rows.data() + cut.rows * static_cast<std::size_t>(row.data);
   SY_RETURN_IF_ERROR(
       EncodeRows({StreamWork::Kind::kOwnChunk, &step, chunk, {}}, own->rows.data(), scales));
@@ -105,6 +106,7 @@ absl::Status StepEngine::StartOwn(Step& step, std::uint32_t chunk) {
        .scales = own.rows.data() + cut.rows * static_cast<std::size_t>(row.data),
        .metadata = own.metadata,
        .out = own.out.data()});
+  if (step.trace().traced()) step.trace().Sent(chunk, options_.clock->Now());
   if (IsQueueFull(run.status())) {
     own.state = OwnState::kWaiting;
     return absl::OkStatus();
@@ -148,6 +150,7 @@ bool StepEngine::PollOwn(TimePoint now, Piece piece) {
     Step* step = FindStep(own.step);
     if (step == nullptr || step->ended()) continue;
     if (status.ok()) {
+      if (step->trace().traced()) step->trace().Answered(own.chunk, options_.clock->Now());
       step->MarkAnswered(own.chunk, own.out.data());
       SumTokens(*step, now);
     } else {

@@ -87,6 +87,8 @@ absl::Status StepEngine::SendFrame(Step& step, std::uint32_t chunk, TimePoint st
   // Both are timed apart: encoding is work of this process, sending mostly the kernel's.
   const TimePoint filled = options_.clock->Now();
   times_.encode_ns += static_cast<std::uint64_t>((filled - started).count());
+  step.trace().Encoding(chunk, started);
+  step.trace().Sent(chunk, filled);
   // Marked before it is sent: a transport may deliver the answer from within Send, and a failure
   // gives the credit up with the step. The attempt stays 0: chunks are not sent again, since a
   // worker may have them already.

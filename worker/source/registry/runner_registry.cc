@@ -75,6 +75,7 @@ MadeRunner MakeP2p(const RunnerParts& parts, SessionGrant grant, std::function<v
                                           {.work_class = WorkClass::kDecode, .on_progress = wake}));
   options.clock = parts.clock;
   options.rng = parts.rng;
+  if (parts.traces != nullptr) options.tracer = parts.traces->MakeTracer(grant.tracing);
   options.grant = std::move(grant);
   SY_RETURN_IF_ERROR(AddTensors(parts, wake, &options));
   options.wake = std::move(wake);

@@ -10,6 +10,7 @@
 #include "core/ids.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
+#include "core/tracing/trace_sink.h"
 #include "worker/device/device_backend.h"
 #include "worker/routing/own_experts.h"
 #include "worker/source/session_channel.h"
@@ -32,8 +33,9 @@ struct RunnerParts {
   std::shared_ptr<DeviceBackend> tensors{};
   std::string tensors_name{};
   const Clock* clock = nullptr;
-  Rng* rng = nullptr;         // used under the Source's progress mutex; others may share it
-  Incarnation incarnation{};  // of this process
+  Rng* rng = nullptr;           // used under the Source's progress mutex; others may share it
+  Incarnation incarnation{};    // of this process
+  TraceSink* traces = nullptr;  // p2p; null: no step is traced
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::string ring_dir{};  // collective; of the sockets of groups, as the transport's
   // Rows for this process's own worker then skip the ring.

@@ -133,6 +133,7 @@ void RunnerFixture::Start(const Plan& plan, const OpenSessionRequest& request) {
     options.tensor_sums = std::move(sums);
   }
   options.clock = &clock_;
+  options.tracer = tracer_;
   options.rng = &rng_;
   options.wake = [this] { transport_.Wake(); };
   options.own_experts = own_experts_;

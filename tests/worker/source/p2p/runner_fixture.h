@@ -75,6 +75,7 @@ class RunnerFixture : public ::testing::Test {
   }
 
   ManualClock clock_;
+  std::shared_ptr<StepTracer> tracer_ = std::make_shared<StepTracer>();  // of the runners to come
   SeededRng rng_{42};
   ScriptedTransport transport_;
   ScriptedChannel channel_;
