@@ -71,7 +71,6 @@ struct FullCounts {
 WorkerFacts SomeFacts() {
   WorkerFacts facts;
   facts.health.not_ready = "wait";
-  facts.traces = {.exported = 40, .failed = 8, .dropped = 3};
   facts.heartbeat.progress = 12;
   facts.heartbeat.batch_age = std::chrono::milliseconds(1500);
   facts.heartbeat.staging = {{.deployment = "a",
@@ -131,9 +130,6 @@ TEST(WorkerMetricsTest, WritesWhatWasCollected) {
                      "moe_gateway_sessions_open 2",
                      "moe_gateway_memory_bytes 30",
                      "moe_gateway_memory_max_bytes 90",
-                     "moe_trace_spans_total{result=\"exported\"} 40",
-                     "moe_trace_spans_total{result=\"failed\"} 8",
-                     "moe_trace_records_dropped_total 3",
                      "moe_data_thread_answered 1",
                      "moe_frames_total{direction=\"in\"} 7",
                      "moe_frames_total{direction=\"out\"} 6",
@@ -180,6 +176,14 @@ TEST(WorkerMetricsTest, WritesWhatWasCollected) {
 
   facts.weight_bytes_max = 0;
   ExpectLines(TextOf(facts), {"moe_weight_max_bytes +Inf"});
+}
+
+TEST(WorkerMetricsTest, SaysWhatBecameOfTraces) {
+  WorkerFacts facts = SomeFacts();
+  facts.traces = {.exported = 40, .failed = 8, .dropped = 3};
+  ExpectLines(TextOf(facts),
+              {"moe_trace_spans_total{result=\"exported\"} 40",
+               "moe_trace_spans_total{result=\"failed\"} 8", "moe_trace_records_dropped_total 3"});
 }
 
 // The bounds that docs/METRICS.md states.
