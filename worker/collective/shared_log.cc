@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -52,6 +53,12 @@ absl::StatusOr<std::unique_ptr<SharedLog>> SharedLog::Open(absl::string_view key
   SY_ASSIGN_OR_RETURN(RingVisit visit, RingVisit::Make(opened, directory));
   SY_ASSIGN_OR_RETURN(shared->peer_, PeerRing::Map(visit.TakeParts(), Shape(), opened.tag));
   shared->log_ = StepLog::View(shared->peer_.memory());
+  if (shared->log_.layout() != StepLog::kLayout) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
+                     absl::StrFormat("the log of a group's steps has layout %d, and this process "
+                                     "reads %d; run one release in all processes of a group",
+                                     shared->log_.layout(), StepLog::kLayout));
+  }
   shared->key_ = std::string(key);
   return shared;
 }

@@ -54,6 +54,7 @@ void Pause() {
 }  // namespace
 
 struct StepLog::Memory {
+  alignas(64) std::uint32_t layout;  // a line that logs before it had not: their size differs
   alignas(64) std::atomic<std::uint64_t> end;  // all steps before it are there
   alignas(64) std::atomic<std::uint32_t> bell;
   std::atomic<std::uint32_t> sleepers;
@@ -74,6 +75,7 @@ StepLog StepLog::Make(std::span<std::byte> memory) {
   SY_CHECK(memory.size() >= sizeof(Memory), "memory of a log");
   auto* const shared = new (memory.data()) Memory{};
   for (Memory::Place& place : shared->places) place.done.store(kFree);
+  shared->layout = kLayout;
   return StepLog(shared);
 }
 
@@ -81,6 +83,8 @@ StepLog StepLog::View(std::span<std::byte> memory) {
   SY_CHECK(memory.size() >= sizeof(Memory), "memory of a log");
   return StepLog(reinterpret_cast<Memory*>(memory.data()));
 }
+
+std::uint32_t StepLog::layout() const { return shared_->layout; }
 
 std::uint64_t StepLog::end() const { return shared_->end.load(std::memory_order_acquire); }
 

@@ -57,6 +57,8 @@ class StepLog {
     std::uint64_t owner = 0;
   };
   static std::size_t Bytes();
+  // Of words and memory; another release may have another one.
+  static constexpr std::uint32_t kLayout = 2;
 
   StepLog() = default;
   // An empty log in `memory`, zeroed, Bytes() at a multiple of 64. The memory outlives all views.
@@ -64,6 +66,7 @@ class StepLog {
   // The log that Make has put there.
   static StepLog View(std::span<std::byte> memory);
 
+  [[nodiscard]] std::uint32_t layout() const;
   // The number of the step that is appended next, or of a later one.
   [[nodiscard]] std::uint64_t end() const;
   // Step `number`; nullopt while it is not appended, and when it was replaced since.

@@ -53,6 +53,7 @@ TEST(StepLogTest, GivesBackWhatWasAppended) {
   EXPECT_EQ(view.At(1), last);
   EXPECT_EQ(view.At(2), std::nullopt);
   EXPECT_EQ(view.end(), 2U);
+  EXPECT_EQ(view.layout(), StepLog::kLayout);
 }
 
 TEST(StepLogTest, ANumberIsGivenOnce) {

@@ -1,6 +1,7 @@
 #include "worker/collective/source/collective_runner.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -17,6 +18,10 @@ constexpr Duration kFirstBackoff = std::chrono::milliseconds(50);
 constexpr Duration kBackoffMax = std::chrono::seconds(2);
 // The steps back to which a device keeps what it has found wrong in ids (Exchange::CheckIds).
 constexpr std::uint64_t kStepsChecked = 1024;
+constexpr std::int32_t kPinnedTokensMin = 256;
+static_assert(kCudaGroupLimits.normal_tokens_max <= LoggedStep::kCoverMax &&
+              kHostGroupLimits.normal_tokens_max <= LoggedStep::kCoverMax &&
+              kHostGroupLimits.tokens_max <= LoggedStep::kCoverMax);
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
 
@@ -257,12 +262,16 @@ absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
 
 absl::Status CollectiveRunner::CopyIn(Slot& slot, StepRequest* request) const {
   const MoeShape& shape = served_.plan.shape;
-  if (slot.copies == nullptr) {
+  if (slot.copies == nullptr || slot.copies->tokens_max() < request->tokens) {
     const OpenSessionRequest& session = options_.grant.request;
+    // Usual steps have fewer tokens than a session may ask for. Twice as much at each turn.
+    const auto tokens = static_cast<std::int32_t>(
+        std::bit_ceil(static_cast<std::uint32_t>(std::max(request->tokens, kPinnedTokensMin))));
     SY_ASSIGN_OR_RETURN(slot.copies,
-                        HostTensors::Make(options_.device.get(), {.shape = shape,
-                                                                  .tokens_max = session.max_tokens,
-                                                                  .y_dtype = session.y_dtype}));
+                        HostTensors::Make(options_.device.get(),
+                                          {.shape = shape,
+                                           .tokens_max = std::min(tokens, session.max_tokens),
+                                           .y_dtype = session.y_dtype}));
   }
   *request = slot.copies->Take(*request);
   return CheckStepIds(*request, shape.experts);
@@ -377,6 +386,8 @@ absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, Slot* slot
 }
 
 absl::Status CollectiveRunner::CheckRounds(const Slot& slot, SourceGroup& group) const {
+  // Then Submit has looked at them.
+  if (slot.copied || options_.device->host_access()) return absl::OkStatus();
   {
     const MutexLock lock(mutex_);
     if (current_.group.get() == &group && current_.steps - slot.rounds.front() > kStepsChecked) {

@@ -68,7 +68,7 @@ class CollectiveRunner final : public StepRunner {
   // Errors also: for tensors of the host those of CheckRouting, for which elsewhere Take has those
   // of Exchange::CheckIds; kInvalidArgument (BAD_SHAPE) for tensors that are not dense or not
   // aligned, (BAD_REQUEST) when the device reaches some and not others, and for a deadline of its
-  // own. The first step of the host in a slot allocates pinned memory for the largest one.
+  // own. A step of the host allocates pinned memory where its slot has none for so many tokens.
   absl::StatusOr<StepTicket> Submit(const StepRequest& request, TimePoint now) override;
   [[nodiscard]] absl::StatusOr<StepLimits> LimitsOf(LayerId layer) const override;
   [[nodiscard]] bool awaits_device() const override;

@@ -38,8 +38,7 @@ class HostTensors {
     std::int32_t tokens_max = 0;
     OutputDtype y_dtype = OutputDtype::kF32;
   };
-  // The memory suffices for the largest step of a session. Errors: those of
-  // DeviceBackend::Allocate.
+  // Errors: those of DeviceBackend::Allocate.
   static absl::StatusOr<std::unique_ptr<HostTensors>> Make(DeviceBackend* device, const Size& size);
 
   // Copies x, ids and weights, and returns the request over the copies: dense, aligned to 256
@@ -48,6 +47,7 @@ class HostTensors {
   StepRequest Take(const StepRequest& request);
   // Copies y to where the last request has it.
   void Give() const;
+  [[nodiscard]] std::int32_t tokens_max() const { return size_.tokens_max; }
 
  private:
   HostTensors(const Size& size, std::unique_ptr<Buffer> memory);

@@ -74,7 +74,9 @@ absl::StatusOr<std::unique_ptr<CudaExchange>> CudaExchange::Create(DeviceBackend
   SY_ASSIGN_OR_RETURN(const cuda::ExchangeShape shape, ShapeOf(spec));
   std::unique_ptr<CudaExchange> exchange(new CudaExchange(shared, spec));
   SY_ASSIGN_OR_RETURN(exchange->member_, ExchangeMember::Create(device, shape, rank));
-  const auto slots = static_cast<std::size_t>(exchange->member_->slots_max());
+  // A rank without experts has no answers to send; combine takes an address all the same.
+  const auto slots =
+      static_cast<std::size_t>(rank < spec.expert_ranks ? exchange->member_->slots_max() : 1);
   SY_ASSIGN_OR_RETURN(
       exchange->answers_,
       device->Allocate(slots * static_cast<std::size_t>(spec.shape.hidden) * sizeof(Bf16),

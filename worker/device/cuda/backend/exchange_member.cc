@@ -89,16 +89,18 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   const auto bytes = static_cast<std::size_t>(rank_.layout.bytes);
   SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(bytes));
   SY_ASSIGN_OR_RETURN(state_, device->Allocate(sizeof(cuda::ExchangeState), MemoryKind::kDevice));
-  SY_ASSIGN_OR_RETURN(
-      lists_, device->Allocate(PlaceLists(rank_.shape, nullptr, &rows_), MemoryKind::kDevice));
+  const std::size_t lists_bytes = PlaceLists(rank_.shape, nullptr, &rows_);
+  SY_ASSIGN_OR_RETURN(lists_, device->Allocate(lists_bytes, MemoryKind::kDevice));
   PlaceLists(rank_.shape, lists_->data(), &rows_);
   SY_ASSIGN_OR_RETURN(report_,
                       device->Allocate(sizeof(cuda::ExchangeReport), MemoryKind::kPinnedHost));
   rank_.report = new (report_->data()) cuda::ExchangeReport;
-  // Both before anybody has the key.
+  // All before anybody has the key.
   SY_RETURN_IF_ERROR(Checked(cudaMemset(heap_.buffer->data(), 0xff, bytes), "filling the heap"));
   SY_RETURN_IF_ERROR(
       Checked(cudaMemset(state_->data(), 0, sizeof(cuda::ExchangeState)), "clearing the state"));
+  // A step that fails may leave slots as they were: no slots, or those of an earlier step.
+  SY_RETURN_IF_ERROR(Checked(cudaMemset(lists_->data(), 0xff, lists_bytes), "clearing the lists"));
   SY_RETURN_IF_ERROR(Checked(cudaDeviceSynchronize(), "filling the heap"));
   rank_.state = reinterpret_cast<cuda::ExchangeState*>(state_->data());
   rank_.heaps[rank_.rank] = heap_.buffer->data();

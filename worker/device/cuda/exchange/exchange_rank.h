@@ -85,7 +85,7 @@ struct ExchangeRows {
   std::int32_t* slots = nullptr;
   float* weights = nullptr;
 };
-constexpr int ExchangeSlotsMax(const ExchangeShape& shape) {
+__host__ __device__ constexpr int ExchangeSlotsMax(const ExchangeShape& shape) {
   const int of_token = shape.top_k < shape.experts_of_rank ? shape.top_k : shape.experts_of_rank;
   return shape.ranks * shape.tokens_max * of_token;
 }

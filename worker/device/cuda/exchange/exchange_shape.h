@@ -4,9 +4,8 @@
 // between processes). A rank writes into the heaps of others and reads its own. Groups of few
 // tokens have three buffers of everything, used in turn by steps; those of many (IsNormal) one:
 //
-//   headers  [buffer][source]          16 bytes: tokens, shape, tag; with many tokens also the
-//   words
-//                                      that say how far the source has come (normal.h)
+//   headers  [buffer][source]          16 bytes: tokens, shape, tag; of many tokens the words of
+//                                      normal_words.cuh
 //   table    [buffer][source][token]   packets of 16 bytes: two expert ids, their weights, tag
 //   rows     [buffer][source][token]   the row in its wire format, scales behind the data
 //   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16; or
@@ -24,7 +23,7 @@ namespace switchyard::cuda {
 
 // Of what ranks write into each other's heaps, and when. Processes of two releases that differ in
 // it say that their steps do not match, where they would wait for words that never come.
-constexpr int kExchangeVersion = 2;
+constexpr int kExchangeVersion = 3;
 constexpr int kExchangeRanksMax = 8;
 constexpr int kExchangeBuffers = 3;
 constexpr int kExchangeTokensMax = 256;  // by the kernels of few tokens

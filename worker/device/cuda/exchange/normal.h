@@ -1,5 +1,6 @@
 // Dispatch and combine of a step with many tokens of each rank, as low_latency.h does them for few:
-// the same arguments, lists, numbers and faults, for shapes that IsNormal says.
+// the same arguments, lists, numbers and faults, for shapes that IsNormal says. A rank calls them
+// in turn, and rows of a step may be overwritten once its combine has sent its last answers.
 //
 // Rows and answers do not say by themselves that they have landed: a rank that has sent all of its
 // rows, and its answers to a chunk of the tokens of the others, says so by a word in the header

@@ -43,11 +43,13 @@ __device__ __forceinline__ void SendColumns(const ExchangeRank& group, const Exc
   }
 }
 
-// By one thread of the rank: rows of all others are there when it returns, or they are lost.
+// By one CTA of the rank, a thread for each other rank: their rows are there when it ends, or they
+// are lost.
 __device__ __forceinline__ void AwaitRows(const ExchangeRank& group, const Words& words) {
-  for (int source = 0; source < group.shape.ranks; ++source) {
-    uint4 said;
-    if (source != group.rank) (void)words.Await(source, kRowsWord, &said);
+  const auto source = static_cast<int>(threadIdx.x);
+  uint4 said;
+  if (source < group.shape.ranks && source != group.rank) {
+    (void)words.Await(source, kRowsWord, &said);
   }
 }
 
@@ -71,10 +73,9 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
       SendColumns<kFormat>(group, args.step, i / parts, i % parts);
     }
     const Words words(group, number);
-    if (words.IsLast(&group.state->normal.rows_sent, senders)) {
-      words.Tell(kRowsWord, 0, 0);
-      AwaitRows(group, words);
-    }
+    const bool is_last = words.IsLast(&group.state->normal.rows_sent, senders);
+    if (is_last) words.Tell(kRowsWord, 0, 0);
+    if (__syncthreads_or(is_last ? 1 : 0) != 0) AwaitRows(group, words);
   }
   EndStep(&group.state->dispatch_parts);
 }
@@ -85,7 +86,7 @@ cudaError_t DispatchNormal(const ExchangeRank& rank, const ExchangeStep& step,
                            cudaStream_t stream) {
   if (!IsExchangeStep(rank, step) || !IsNormal(rank.shape)) return cudaErrorInvalidValue;
   const int parts = (rank.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
-  const int ctas_max = 2 * rank.sms - kListCtas;
+  const int ctas_max = std::max(2 * rank.sms - kListCtas, 1);
   const int ctas = std::clamp(step.cover * parts * 32 / kNormalThreads, 1, ctas_max);
   const auto kernel = rank.shape.format == ExchangeFormat::kFp8
                           ? DispatchKernel<ExchangeFormat::kFp8>

@@ -181,6 +181,10 @@ class NormalLists {
       int slot = -1;
       if (local >= 0) {
         slot = atomicAdd(&memory_.counts[local], 1);
+        // Ids that name an expert twice, which is reported, may be more than there is room for.
+        if (slot >= ExchangeSlotsMax(group_.shape)) slot = -1;
+      }
+      if (slot >= 0) {
         step_.rows.row_index[slot] =
             static_cast<std::int32_t>(ExchangeLayout::Place(group_.shape, 0, source, token));
       }

@@ -33,16 +33,18 @@ class Words {
     return true;
   }
 
-  // Says `word` to every rank, to this one too, and to those that this rank has lost: they may find
-  // out by it why.
+  // Says `word` to every rank, to this one too, and to those that this rank has lost: they learn by
+  // it that they are, because what it vouches for is then not theirs.
   __device__ __forceinline__ void Tell(int word, std::uint32_t sizes, std::uint32_t hash) const {
+    const std::uint32_t lost = LoadRelaxed(&group_.state->lost);
     for (int to = 0; to < group_.shape.ranks; ++to) {
-      StoreSystem(At(to, group_.rank, word), make_uint4(sizes, hash, 0, tag_));
+      StoreSystem(At(to, group_.rank, word), make_uint4(sizes, hash, lost, tag_));
     }
   }
 
-  // Waits for `source` to say `word`; false where it does not in time. What the word vouches for is
-  // there then for this thread, and after a barrier for its CTA.
+  // Waits for `source` to say `word`; false where it does not in time, or has given up this rank. A
+  // table counts from such a one too: it may say that the two mean different steps. What the word
+  // vouches for is there then for this thread, and after a barrier for its CTA.
   __device__ __forceinline__ bool Await(int source, int word, uint4* said) const {
     Patience patience;
     while (true) {
@@ -55,7 +57,9 @@ class Words {
       return false;
     }
     FenceSystem();
-    return true;
+    if (word == kTableWord || (said->z >> group_.rank & 1U) == 0) return true;
+    Lose(group_, source, number_, ExchangeFault::kTimeout);
+    return false;
   }
 
  private:

@@ -286,6 +286,30 @@ TEST_P(ExchangeFaultTest, ARankThatDoesNotComeIsNamedAndSkippedFromThenOn) {
   EXPECT_LT(second, std::chrono::milliseconds(20));
 }
 
+// Goal: it does not take what the others have left of an earlier step for their answers.
+TEST_P(ExchangeFaultTest, ARankThatComesWhenOthersHaveGivenItUpLearnsIt) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(3, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
+  std::mt19937_64 random(5);
+  ExchangeGroup group(shape, Devices(), 50'000'000);
+  for (int r = 0; r < 3; ++r) group.SetTokens(r, RandomTokens(shape, 16, 0.0, random), 16);
+  RunStep(group);
+  const auto step = [&group](int rank) {
+    group.Dispatch(rank);
+    group.Experts(rank);
+    group.Combine(rank);
+  };
+  step(0);
+  step(2);
+  group.Synchronize();
+
+  step(1);
+  group.Synchronize();
+
+  EXPECT_EQ(group.State(1).fault, static_cast<std::uint32_t>(ExchangeFault::kTimeout));
+  EXPECT_EQ(group.State(1).fault_step, 1U);
+}
+
 TEST_P(ExchangeFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
   REQUIRE_DEVICE();
   const ExchangeShape shape = ShapeOf(2, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
