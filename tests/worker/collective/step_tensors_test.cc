@@ -142,5 +142,22 @@ TEST(StepTensorsTest, WhatAGroupCannotReadIsRefused) {
               FailsWith(absl::StatusCode::kInvalidArgument, Reason::kExpertOutOfRange));
 }
 
+// Goal: a session that may have steps of a million tokens takes no memory for them before they
+// come.
+TEST(HostTensorsTest, AreAsLargeAsStepsAre) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto device, LateDevice::Create({}));
+  const HostTensors::Size most{.shape = kShape, .tokens_max = 1000};
+  std::unique_ptr<HostTensors> tensors;
+  SY_ASSERT_OK(HostTensors::Reserve(device.get(), most, 3, &tensors));
+  const HostTensors* const first = tensors.get();
+  SY_ASSERT_OK(HostTensors::Reserve(device.get(), most, 256, &tensors));
+  EXPECT_EQ(tensors.get(), first);
+  SY_ASSERT_OK(HostTensors::Reserve(device.get(), most, 1000, &tensors));
+  EXPECT_NE(tensors.get(), nullptr);
+  const HostTensors* const whole = tensors.get();
+  SY_ASSERT_OK(HostTensors::Reserve(device.get(), most, 999, &tensors));
+  EXPECT_EQ(tensors.get(), whole);
+}
+
 }  // namespace
 }  // namespace switchyard

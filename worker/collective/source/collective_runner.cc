@@ -1,7 +1,6 @@
 #include "worker/collective/source/collective_runner.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdint>
 #include <utility>
 
@@ -10,40 +9,19 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/collective/group_spec.h"
 
 namespace switchyard {
 namespace {
 
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(50);
 constexpr Duration kBackoffMax = std::chrono::seconds(2);
-// The steps back to which a device keeps what it has found wrong in ids (Exchange::CheckIds).
-constexpr std::uint64_t kStepsChecked = 1024;
-constexpr std::int32_t kPinnedTokensMin = 256;
-static_assert(kCudaGroupLimits.normal_tokens_max <= LoggedStep::kCoverMax &&
-              kHostGroupLimits.normal_tokens_max <= LoggedStep::kCoverMax &&
-              kHostGroupLimits.tokens_max <= LoggedStep::kCoverMax);
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
 
 constexpr Duration kIdleWait = std::chrono::milliseconds(5);  // how often it looks at its group
 
 TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
-
-CollectiveDemand DemandOf(const SessionGrant& grant) {
-  return {.phase = grant.request.phase,
-          .mode = grant.request.mode.value_or(DispatchMode::kNormal),
-          .source = grant.request.source,
-          .max_tokens = grant.request.max_tokens,
-          .sources = grant.group.sources};
-}
-
-// The same workers in the same order, by process.
-bool SameWorkers(const Plan& a, const Plan& b) {
-  return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(),
-                    [](const PlanWorker& one, const PlanWorker& other) {
-                      return one.incarnation == other.incarnation;
-                    });
-}
 
 }  // namespace
 
@@ -262,17 +240,11 @@ absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
 
 absl::Status CollectiveRunner::CopyIn(Slot& slot, StepRequest* request) const {
   const MoeShape& shape = served_.plan.shape;
-  if (slot.copies == nullptr || slot.copies->tokens_max() < request->tokens) {
-    const OpenSessionRequest& session = options_.grant.request;
-    // Usual steps have fewer tokens than a session may ask for. Twice as much at each turn.
-    const auto tokens = static_cast<std::int32_t>(
-        std::bit_ceil(static_cast<std::uint32_t>(std::max(request->tokens, kPinnedTokensMin))));
-    SY_ASSIGN_OR_RETURN(slot.copies,
-                        HostTensors::Make(options_.device.get(),
-                                          {.shape = shape,
-                                           .tokens_max = std::min(tokens, session.max_tokens),
-                                           .y_dtype = session.y_dtype}));
-  }
+  const OpenSessionRequest& session = options_.grant.request;
+  SY_RETURN_IF_ERROR(HostTensors::Reserve(
+      options_.device.get(),
+      {.shape = shape, .tokens_max = session.max_tokens, .y_dtype = session.y_dtype},
+      request->tokens, &slot.copies));
   *request = slot.copies->Take(*request);
   return CheckStepIds(*request, shape.experts);
 }
@@ -282,17 +254,6 @@ absl::Status CollectiveRunner::Prepare(const StepRequest& request) {
   SY_RETURN_IF_ERROR(CheckDense(request, shape.hidden));
   if (options_.device->host_access()) return CheckStepIds(request, shape.experts);
   return options_.stream->WaitFor(request.stream);
-}
-
-// All ranks wait for each other as long as the group was granted, and y is not free before.
-absl::Status CollectiveRunner::CheckDeadline(const StepRequest& request) const {
-  const Duration session = options_.grant.request.step_deadline;
-  if (request.deadline == Duration{} || request.deadline == session) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-      absl::StrFormat("the steps of a collective session have its deadline, %d ms, and none of "
-                      "their own; leave it 0, or open the session with another",
-                      std::chrono::duration_cast<std::chrono::milliseconds>(session).count()));
 }
 
 absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
@@ -354,55 +315,35 @@ absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepReques
 
 // What the first round fails with is the step's error. Later ones leave the earlier ones running,
 // so that the step is to be taken like any other, and then says so.
-absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, Slot* slot) {
-  const std::int32_t at_once = current_.group->options().facts.tokens_max;
-  const MoeShape& shape = served_.plan.shape;
-  const std::size_t y_bytes = options_.grant.request.y_dtype == OutputDtype::kF32 ? 4 : 2;
-  slot->rounds.clear();
-  slot->at_once = at_once;
-  slot->failed = absl::OkStatus();
-  StepRequest round = request;
-  std::int32_t left = request.tokens;
+absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, StepRounds* rounds) {
+  rounds->Begin(current_.group->options().facts.tokens_max);
+  std::int32_t first = 0;
   do {
-    round.tokens = std::min(left, at_once);
+    const StepRequest round = RoundOf(request, served_.plan.shape, options_.grant.request.y_dtype,
+                                      first, rounds->at_once);
     const absl::StatusOr<LoggedStep> step = Claim(request.layer, round.tokens);
     const absl::Status made = step.ok() ? MakeStep(*step, &round) : step.status();
     if (!made.ok()) {
-      if (slot->rounds.empty()) return made;
-      slot->failed = made;
+      if (rounds->numbers.empty()) return made;
+      rounds->failed = made;
       return absl::OkStatus();
     }
-    slot->rounds.push_back(current_.steps - 1);
-    const auto tokens = static_cast<std::size_t>(round.tokens);
-    const std::size_t values = tokens * static_cast<std::size_t>(shape.hidden);
-    const std::size_t choices = tokens * static_cast<std::size_t>(shape.top_k);
-    round.x += values;
-    round.ids += choices;
-    round.weights += choices;
-    round.y = static_cast<std::byte*>(round.y) + values * y_bytes;
-    left -= round.tokens;
-  } while (left > 0);
+    rounds->numbers.push_back(current_.steps - 1);
+    first += round.tokens;
+  } while (first < request.tokens);
   return absl::OkStatus();
 }
 
-absl::Status CollectiveRunner::CheckRounds(const Slot& slot, SourceGroup& group) const {
+absl::Status CollectiveRunner::CheckRounds(const Slot& slot, const SourceGroup* group,
+                                           const Exchange& exchange) const {
   // Then Submit has looked at them.
   if (slot.copied || options_.device->host_access()) return absl::OkStatus();
+  std::uint64_t made = 0;
   {
     const MutexLock lock(mutex_);
-    if (current_.group.get() == &group && current_.steps - slot.rounds.front() > kStepsChecked) {
-      return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
-                       absl::StrFormat("the step was taken when its group had made %d more, and "
-                                       "its ids can no longer be checked; take steps sooner",
-                                       current_.steps - slot.rounds.front() - 1));
-    }
+    if (current_.group.get() == group) made = current_.steps;
   }
-  std::int32_t first_row = 0;
-  for (const std::uint64_t step : slot.rounds) {
-    SY_RETURN_IF_ERROR(group.exchange().CheckIds(step, first_row));
-    first_row += slot.at_once;
-  }
-  return absl::OkStatus();
+  return CheckRoundIds(slot.rounds, made, exchange);
 }
 
 absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, TimePoint now) {
@@ -416,14 +357,14 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
     limits.y_on_stream = false;
     SY_RETURN_IF_ERROR(ValidateStep(request, limits));
   }
-  SY_RETURN_IF_ERROR(CheckDeadline(request));
+  SY_RETURN_IF_ERROR(CheckDeadline(request, options_.grant.request.step_deadline));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = slots_[index];
   StepRequest part = request;
   if (copied) SY_RETURN_IF_ERROR(CopyIn(slot, &part));
   const MutexLock lock(mutex_);
   if (!copied) SY_RETURN_IF_ERROR(Prepare(request));
-  SY_RETURN_IF_ERROR(MakeRounds(part, &slot));
+  SY_RETURN_IF_ERROR(MakeRounds(part, &slot.rounds));
   slot.group = current_.group;
   slot.places = places_;
   slot.epoch = served_.plan.epoch;
@@ -471,9 +412,9 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   SY_RETURN_IF_ERROR(slot.event->status());
   const absl::Status fault = group->exchange().Fault();
   // Steps before the one that failed are results, unless their own ids were wrong.
-  if (fault.ok() || slot.rounds.back() < StepOfFault(fault)) {
-    SY_RETURN_IF_ERROR(slot.failed);
-    SY_RETURN_IF_ERROR(CheckRounds(slot, *group));
+  if (fault.ok() || slot.rounds.numbers.back() < StepOfFault(fault)) {
+    SY_RETURN_IF_ERROR(slot.rounds.failed);
+    SY_RETURN_IF_ERROR(CheckRounds(slot, group.get(), group->exchange()));
     if (slot.copied) slot.copies->Give();
     return absl::OkStatus();
   }

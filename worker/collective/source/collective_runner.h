@@ -37,6 +37,7 @@
 #include "core/session_messages.h"
 #include "worker/collective/source/source_group.h"
 #include "worker/collective/source/step_places.h"
+#include "worker/collective/source/step_rounds.h"
 #include "worker/collective/source/step_tensors.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/session_channel.h"
@@ -87,10 +88,7 @@ class CollectiveRunner final : public StepRunner {
     std::shared_ptr<SourceGroup> group;
     std::shared_ptr<const StepPlaces> places;
     Epoch epoch;
-    // The group's steps that it took, numbered from 0, each of `at_once` tokens but the last.
-    std::vector<std::uint64_t> rounds;
-    std::int32_t at_once = 0;
-    absl::Status failed;  // of a later round
+    StepRounds rounds;
     std::unique_ptr<DeviceEvent> event;
     std::unique_ptr<HostTensors> copies;  // of steps whose tensors the device does not reach
     bool copied = false;                  // this step is one
@@ -103,7 +101,6 @@ class CollectiveRunner final : public StepRunner {
   };
 
   [[nodiscard]] absl::Status CheckOpen() const;
-  [[nodiscard]] absl::Status CheckDeadline(const StepRequest& request) const;
   absl::Status CopyIn(Slot& slot, StepRequest* request) const;
   // The device reads the tensors itself, after the caller's work.
   absl::Status Prepare(const StepRequest& request) SY_REQUIRES(mutex_);
@@ -113,9 +110,10 @@ class CollectiveRunner final : public StepRunner {
   // Finds the group's step for a request, making the steps before it without tokens.
   absl::StatusOr<LoggedStep> Claim(LayerId layer, std::int32_t tokens) SY_REQUIRES(mutex_);
   absl::Status MakeStep(const LoggedStep& step, const StepRequest* request) SY_REQUIRES(mutex_);
-  absl::Status MakeRounds(const StepRequest& request, Slot* slot) SY_REQUIRES(mutex_);
+  absl::Status MakeRounds(const StepRequest& request, StepRounds* rounds) SY_REQUIRES(mutex_);
   // Whether the ids of a step that has ended were right.
-  [[nodiscard]] absl::Status CheckRounds(const Slot& slot, SourceGroup& group) const;
+  [[nodiscard]] absl::Status CheckRounds(const Slot& slot, const SourceGroup* group,
+                                         const Exchange& exchange) const;
   void Form(const PlanUpdate& on);
   bool FollowForming(TimePoint now);
   absl::Status TakeOver(const std::shared_ptr<SourceGroup>& formed);

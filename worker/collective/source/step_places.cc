@@ -1,5 +1,6 @@
 #include "worker/collective/source/step_places.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -9,6 +10,13 @@
 #include "core/resolve/collective_group.h"
 
 namespace switchyard {
+
+bool SameWorkers(const Plan& a, const Plan& b) {
+  return std::equal(a.workers.begin(), a.workers.end(), b.workers.begin(), b.workers.end(),
+                    [](const PlanWorker& one, const PlanWorker& other) {
+                      return one.incarnation == other.incarnation;
+                    });
+}
 
 absl::StatusOr<std::shared_ptr<const StepPlaces>> StepPlaces::Make(DeviceBackend* device,
                                                                    Stream* stream,

@@ -17,6 +17,9 @@
 
 namespace switchyard {
 
+// Whether two plans have the same processes as workers, in the same order.
+bool SameWorkers(const Plan& a, const Plan& b);
+
 class StepPlaces {
  public:
   // Copies on `stream`, so that later steps there find them. Null where all layers are in order.

@@ -1,5 +1,7 @@
 #include "worker/collective/source/step_tensors.h"
 
+#include <algorithm>
+#include <bit>
 #include <cstring>
 #include <iterator>
 #include <string>
@@ -16,6 +18,7 @@ namespace switchyard {
 namespace {
 
 constexpr std::size_t kAlignment = 256;
+constexpr std::int32_t kReservedMin = 256;  // tokens
 
 std::size_t Aligned(std::size_t bytes) {
   return (bytes + kAlignment - 1) / kAlignment * kAlignment;
@@ -100,6 +103,15 @@ absl::Status CheckDense(const StepRequest& request, std::int32_t hidden) {
                    "multiples of 16 bytes; copy them, or use binding p2p (--transport auto)");
 }
 
+absl::Status CheckDeadline(const StepRequest& request, Duration session) {
+  if (request.deadline == Duration{} || request.deadline == session) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+      absl::StrFormat("the steps of a collective session have its deadline, %d ms, and none of "
+                      "their own; leave it 0, or open the session with another",
+                      std::chrono::duration_cast<std::chrono::milliseconds>(session).count()));
+}
+
 absl::Status CheckStepIds(const StepRequest& request, std::int32_t experts) {
   const auto choices =
       static_cast<std::size_t>(request.tokens) * static_cast<std::size_t>(request.top_k);
@@ -122,6 +134,18 @@ HostTensors::HostTensors(const Size& size, std::unique_ptr<Buffer> memory)
   ids_ = reinterpret_cast<std::int32_t*>(base + at.ids);
   weights_ = reinterpret_cast<float*>(base + at.weights);
   y_ = base + at.y;
+}
+
+absl::Status HostTensors::Reserve(DeviceBackend* device, const Size& most, std::int32_t tokens,
+                                  std::unique_ptr<HostTensors>* tensors) {
+  if (*tensors != nullptr && (*tensors)->size_.tokens_max >= tokens) return absl::OkStatus();
+  // Twice as many at each turn.
+  const std::uint32_t enough =
+      std::bit_ceil(static_cast<std::uint32_t>(std::max(tokens, kReservedMin)));
+  Size size = most;
+  size.tokens_max = static_cast<std::int32_t>(std::min<std::int64_t>(enough, most.tokens_max));
+  SY_ASSIGN_OR_RETURN(*tensors, Make(device, size));
+  return absl::OkStatus();
 }
 
 StepRequest HostTensors::Take(const StepRequest& request) {

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
+#include "core/base/clock.h"
 #include "core/format/bf16.h"
 #include "core/format/dtype.h"
 #include "core/moe_shape.h"
@@ -27,6 +28,9 @@ absl::StatusOr<bool> NeedCopies(const DeviceBackend& device, absl::string_view d
 // kInvalidArgument (BAD_SHAPE) unless rows follow each other and x and y are at multiples of 16
 // bytes.
 absl::Status CheckDense(const StepRequest& request, std::int32_t hidden);
+// kInvalidArgument (BAD_REQUEST) for a deadline other than the session's: all ranks wait for each
+// other as long as the group was granted, and y is not free before.
+absl::Status CheckDeadline(const StepRequest& request, Duration session);
 // As CheckRouting, for dense ids in memory of the host.
 absl::Status CheckStepIds(const StepRequest& request, std::int32_t experts);
 
@@ -40,6 +44,10 @@ class HostTensors {
   };
   // Errors: those of DeviceBackend::Allocate.
   static absl::StatusOr<std::unique_ptr<HostTensors>> Make(DeviceBackend* device, const Size& size);
+  // Makes `tensors` anew where there is no room for `tokens`, at most as large as `most`: usual
+  // steps have fewer tokens than a session may ask for. REQUIRES: nothing uses the former ones.
+  static absl::Status Reserve(DeviceBackend* device, const Size& most, std::int32_t tokens,
+                              std::unique_ptr<HostTensors>* tensors);
 
   // Copies x, ids and weights, and returns the request over the copies: dense, aligned to 256
   // bytes, y here too. `request` is valid, of at most tokens_max tokens, and its y stays valid
@@ -47,7 +55,6 @@ class HostTensors {
   StepRequest Take(const StepRequest& request);
   // Copies y to where the last request has it.
   void Give() const;
-  [[nodiscard]] std::int32_t tokens_max() const { return size_.tokens_max; }
 
  private:
   HostTensors(const Size& size, std::unique_ptr<Buffer> memory);
