@@ -25,6 +25,8 @@ const std::map<std::string, std::string>& Constants() {
       {"coordinator/store/sqlite_store.cc", R"(kFormat = (\d+);)"},
       {"core/plan.cc", R"(kPlanFormat = (\d+);)"},
       {"core/protocol_version.h", R"(kProtocolVersion = (\d+);)"},
+      {"worker/collective/step_log.h", R"(kLayout = (\d+);)"},
+      {"worker/device/cuda/exchange/exchange_shape.h", R"(kExchangeVersion = (\d+);)"},
       {"worker/transport/frame.h", R"(kFrameVersion = (\d+);)"}};
   return constants;
 }
