@@ -19,7 +19,7 @@ namespace switchyard {
 // Largest batch of one step in normal mode: the default, and the most that a source may request.
 // Normal mode splits a step into chunks, so that the bound refuses only mistakes.
 inline constexpr std::int32_t kDefaultNormalTokens = 8192;
-// Of a collective session: all its ranks hold memory for so many tokens of every source.
+// A collective session has fewer: all its ranks hold memory for so many tokens of every source.
 inline constexpr std::int32_t kDefaultGroupTokens = 2048;
 inline constexpr std::int32_t kMaxNormalTokens = 1 << 20;
 // Bounds GroupRequest::name.

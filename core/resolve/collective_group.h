@@ -22,7 +22,7 @@ namespace switchyard {
 // The limits of a group of devices of one kind. Its kernels set them.
 struct GroupLimits {
   std::int32_t tokens_max = 1024;  // of a source in a step of low_latency (R45)
-  // Of a source at once in normal mode; a step of more goes in rounds.
+  // A source has so many at once in normal mode; a step of more goes in rounds.
   std::int32_t normal_tokens_max = 1024;
   std::int32_t ranks_max = 64;         // workers and sources
   std::int32_t experts_max = 1 << 16;  // of a worker

@@ -57,7 +57,7 @@ class StepLog {
     std::uint64_t owner = 0;
   };
   static std::size_t Bytes();
-  // Of words and memory; another release may have another one.
+  // It is that of words and memory; another release may have another one.
   static constexpr std::uint32_t kLayout = 2;
 
   StepLog() = default;

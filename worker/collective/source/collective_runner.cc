@@ -313,7 +313,7 @@ absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepReques
   return current_.group->exchange().Step(options_.stream.get(), part);
 }
 
-// What the first round fails with is the step's error. Later ones leave the earlier ones running,
+// The step's error is that of its first round. Later ones leave the earlier ones running,
 // so that the step is to be taken like any other, and then says so.
 absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, StepRounds* rounds) {
   rounds->Begin(current_.group->options().facts.tokens_max);

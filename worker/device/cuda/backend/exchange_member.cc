@@ -53,7 +53,7 @@ std::size_t PlaceLists(const cuda::ExchangeShape& shape, std::byte* base,
   return pieces.used();
 }
 
-// Of the words of normal mode: the table, the rows, then answers by chunks of tokens.
+// The words of normal mode are: the table, the rows, then answers by chunks of tokens.
 std::string NameOfAwaited(std::uint32_t awaited) {
   constexpr std::uint32_t kFirstChunk = 3;
   if (awaited == 0) return "it";

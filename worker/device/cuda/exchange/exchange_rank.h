@@ -1,5 +1,5 @@
-// What the exchange's kernels are told of a group, a rank and a step, and what they keep on the
-// device and tell the host.
+// The exchange's kernels are told this of a group, a rank and a step, keep this on the device, and
+// tell the host this.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@ enum class ExchangeFault : std::uint32_t { kNone = 0, kTimeout = 1, kMismatch = 
 
 constexpr std::uint32_t kExchangeParts = 65536;
 
-// What the CTAs of a kernel of normal mode tell each other. Each counter is zero between kernels.
+// CTAs of a kernel of normal mode tell each other this. Each counter is zero between kernels.
 struct NormalState {
   std::uint32_t tables_sent = 0;  // by CTAs of the lists
   std::uint32_t lists_counted = 0;
@@ -55,7 +55,7 @@ struct ExchangeReport {
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
   std::uint32_t gone = 0;  // a bit for each rank that is known not to come
-  // What has not come of normal mode: a word (normal_words.cuh), from 1; 0: not known.
+  // A wait of normal mode has ended without it: a word (normal_words.cuh), from 1; 0: not known.
   std::uint32_t awaited = 0;
 };
 

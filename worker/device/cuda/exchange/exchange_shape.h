@@ -21,8 +21,9 @@
 
 namespace switchyard::cuda {
 
-// Of what ranks write into each other's heaps, and when. Processes of two releases that differ in
-// it say that their steps do not match, where they would wait for words that never come.
+// It changes with what ranks write into each other's heaps, and when. Processes of two releases
+// that differ in it say that their steps do not match, where they would wait for words that never
+// come.
 constexpr int kExchangeVersion = 3;
 constexpr int kExchangeRanksMax = 8;
 constexpr int kExchangeBuffers = 3;
