@@ -21,6 +21,9 @@ class StepTracer {
   StepTracer() = default;
   // Traces into `ring`; nothing until SetRatio.
   explicit StepTracer(std::shared_ptr<TraceRing> ring) : ring_(std::move(ring)) {}
+  ~StepTracer() {
+    if (ring_ != nullptr) ring_->Close();
+  }
   StepTracer(const StepTracer&) = delete;
   StepTracer& operator=(const StepTracer&) = delete;
 

@@ -1,6 +1,5 @@
 #include "core/tracing/trace_hub.h"
 
-#include <atomic>
 #include <utility>
 
 namespace switchyard {
@@ -29,10 +28,8 @@ void TraceHub::Take(std::size_t most, std::vector<TraceRecord>* records) {
   if (empty < rings_.size()) return;
   std::erase_if(rings_, [this](const std::shared_ptr<TraceRing>& ring) {
     mutex_.AssertHeld();
-    // Held by this list only: its tracer has gone, and what it wrote last is there.
-    if (ring.use_count() > 1) return false;
-    std::atomic_thread_fence(std::memory_order_acquire);
-    if (!ring->empty()) return false;
+    // In this order: what a tracer wrote last is there once it is known to have gone.
+    if (!ring->closed() || !ring->empty()) return false;
     dropped_before_ += ring->dropped();
     return true;
   });

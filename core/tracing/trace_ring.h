@@ -43,6 +43,9 @@ class TraceRing {
     return true;
   }
 
+  // Nothing is pushed any more.
+  void Close() { closed_.store(true, std::memory_order_release); }
+  [[nodiscard]] bool closed() const { return closed_.load(std::memory_order_acquire); }
   [[nodiscard]] bool empty() const {
     return popped_.load(std::memory_order_acquire) == pushed_.load(std::memory_order_acquire);
   }
@@ -52,6 +55,7 @@ class TraceRing {
   // Apart, so that the two threads do not take a cache line from each other.
   alignas(64) std::atomic<std::uint64_t> pushed_{0};
   std::atomic<std::uint64_t> dropped_{0};
+  std::atomic<bool> closed_{false};
   alignas(64) std::atomic<std::uint64_t> popped_{0};
   const std::unique_ptr<TraceRecord[]> records_;
 };

@@ -44,7 +44,7 @@ class Lifecycle : public Processes, public ::testing::WithParamInterface<const c
       SY_ASSERT_OK_AND_ASSIGN(auto session, client_->OpenWhenReady(order, kReadyTimeout));
       sessions_.push_back(std::move(session));
     }
-    ASSERT_TRUE(WaitForWorkers(*sessions_[0], 3));
+    for (const auto& session : sessions_) ASSERT_TRUE(WaitForWorkers(*session, 3));
   }
   void TearDown() override {
     loads_.clear();
