@@ -42,7 +42,7 @@ __device__ __forceinline__ void StoreSystem(void* to, uint4 value) {
 // All that this thread has read and written, and what a CTA's other threads had before a barrier,
 // comes before what it writes from now on, for every GPU.
 __device__ __forceinline__ void FenceSystem() { asm volatile("fence.acq_rel.sys;" ::: "memory"); }
-// Of this GPU; what others have added comes before what is read from now on.
+// The order holds on this GPU: what others have added comes before what is read from now on.
 __device__ __forceinline__ std::uint32_t AddAcquireRelease(std::uint32_t* at, std::uint32_t value) {
   std::uint32_t before;
   asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;"
