@@ -20,7 +20,7 @@ std::uint64_t HashWord(std::uint64_t hash, std::uint64_t word) {
 }
 
 void WriteWord(std::uint64_t word, std::uint8_t* out) {
-  for (int i = 0; i < 8; ++i) out[i] = static_cast<std::uint8_t>(word >> (56U - 8U * i));
+  for (unsigned i = 0; i < 8; ++i) out[i] = static_cast<std::uint8_t>(word >> (56U - 8U * i));
 }
 
 std::uint64_t NotZero(std::uint64_t word) { return word == 0 ? 1 : word; }
