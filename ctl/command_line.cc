@@ -38,7 +38,7 @@ std::string UnknownVerb(const std::vector<std::string>& words) {
   for (std::size_t i = 0; i < words.size(); ++i) {
     const std::string& word = words[i];
     // The value of an option that may stand before the verb is none.
-    static const std::set<std::string> kWithValue{"--target",  "-o",        "--output",
+    static const std::set<std::string> kWithValue{"--target",  "--tls-dir", "-o",     "--output",
                                                   "--timeout", "--context", "--color"};
     if (kWithValue.contains(word)) ++i;
     if (word.empty() || word[0] == '-') continue;
@@ -172,25 +172,16 @@ Duration Seconds(double seconds) {
 }
 
 ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
-  static const std::map<std::string, Verb> kVerbs{{"apply", Verb::kApply},
-                                                  {"diff", Verb::kDiff},
-                                                  {"rollback", Verb::kRollback},
-                                                  {"delete", Verb::kDelete},
-                                                  {"cordon", Verb::kCordon},
-                                                  {"uncordon", Verb::kUncordon},
-                                                  {"drain", Verb::kDrain},
-                                                  {"wait", Verb::kWait},
-                                                  {"top", Verb::kTop},
-                                                  {"traces", Verb::kTraces},
-                                                  {"get", Verb::kGet},
-                                                  {"describe", Verb::kDescribe},
-                                                  {"explain", Verb::kExplain},
-                                                  {"model", Verb::kModelInspect},
-                                                  {"config", Verb::kConfig},
-                                                  {"version", Verb::kVersion}};
+  const std::map<std::string, Verb> verbs{
+      {"apply", Verb::kApply},     {"diff", Verb::kDiff},     {"rollback", Verb::kRollback},
+      {"delete", Verb::kDelete},   {"cordon", Verb::kCordon}, {"uncordon", Verb::kUncordon},
+      {"drain", Verb::kDrain},     {"wait", Verb::kWait},     {"top", Verb::kTop},
+      {"traces", Verb::kTraces},   {"get", Verb::kGet},       {"describe", Verb::kDescribe},
+      {"explain", Verb::kExplain}, {"model", raw.model_verb}, {"config", Verb::kConfig},
+      {"version", Verb::kVersion}};
   if (verb == "completion") return {std::nullopt, 0, CompletionScript(raw.kind)};
   CommandLine& line = raw.line;
-  line.verb = kVerbs.at(verb);
+  line.verb = verbs.at(verb);
   if (std::string wrong = FinishOutput(raw, &line); !wrong.empty()) return Usage(wrong, verb);
   // An explicit timeout of 0 is refused by its range, so 0 means that none was given.
   const bool applies = line.verb == Verb::kApply || line.verb == Verb::kDiff;

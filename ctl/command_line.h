@@ -17,6 +17,7 @@
 //   syctl describe deployment|model|worker|layer NAME
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
+//   syctl model buffers PATH [--ranks N] [--tokens M] [--hccl-buffsize MB]
 //   syctl config get-contexts|current-context|use-context|set-context|delete-context [NAME]
 //   syctl version [--client]
 #pragma once
@@ -29,6 +30,7 @@
 #include "core/base/clock.h"
 #include "core/base/default_address.h"
 #include "ctl/output/format.h"
+#include "ctl/sizing/buffers.h"
 #include "ctl/waiting.h"
 #include "switchyard/v1/types.pb.h"
 
@@ -52,6 +54,7 @@ enum class Verb {
   kDescribe,
   kExplain,
   kModelInspect,
+  kModelBuffers,
   kConfig,
   kVersion
 };
@@ -77,6 +80,7 @@ struct CommandLine {
   Kind kind = Kind::kDeployments;  // get, describe and wait
   std::string target = kDefaultTarget;
   bool target_given = false;
+  std::string tls_dir;                 // empty: nothing is encrypted
   std::string context;                 // empty: the current one
   std::optional<OutputFormat> output;  // unset: table on a terminal, else JSON
   std::string json_path;               // of -o jsonpath=; it was checked
@@ -100,6 +104,7 @@ struct CommandLine {
   std::string edge_source;                    // explain; empty: all edges of the plan
   std::string edge_worker;                    // explain; set together with edge_source
   std::string path;                           // model inspect
+  BufferOptions buffers;                      // model buffers
   std::optional<std::int32_t> only_layer;     // model inspect
   std::string worker_kind;                    // model inspect; empty: all kinds
   bool client_only = false;                   // version

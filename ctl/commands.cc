@@ -158,6 +158,12 @@ absl::Status InspectModel(const Run& run, std::string* out) {
   return CheckServable(inspection);
 }
 
+absl::Status ModelBuffers(const Run& run, std::string* out) {
+  SY_ASSIGN_OR_RETURN(const BufferSizes sizes, SizeBuffers(run.line.buffers));
+  *out += run.json() ? Print(BuffersJson(sizes)) : BuffersText(sizes, run.screen.width);
+  return CheckWindows(sizes);
+}
+
 absl::Status Traces(const Run& run, std::string* out) {
   const auto keep = [out](const std::string& text) {
     *out += text;
@@ -223,6 +229,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return OneLayer(run, out);
     case Verb::kModelInspect:
       return InspectModel(run, out);
+    case Verb::kModelBuffers:
+      return ModelBuffers(run, out);
     case Verb::kConfig:
       return Config(run, out);
     case Verb::kVersion:

@@ -20,6 +20,7 @@ void List(const Run& run, const Contexts& contexts, std::string* out) {
       list.push_back({{"name", each.name},
                       {"target", each.target},
                       {"deployment", each.deployment},
+                      {"tls_dir", each.tls_dir},
                       {"current", each.name == contexts.current}});
     }
     *out += Print({{"contexts", list}});
@@ -43,7 +44,7 @@ absl::Status Change(const CommandLine& line, Contexts* contexts, std::string* do
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                        absl::StrCat("context ", line.name, " is new; give its --target HOST:PORT"));
     }
-    contexts->Set({line.name, line.target_given ? line.target : "", line.deployment});
+    contexts->Set({line.name, line.target_given ? line.target : "", line.deployment, line.tls_dir});
     // The first one is meant from now on; of several the user chooses.
     if (contexts->current.empty()) contexts->current = line.name;
     *done = known ? "is changed" : "is created";
@@ -92,8 +93,13 @@ absl::Status Config(const Run& run, std::string* out) {
 absl::Status UseContext(const Environment& environment, CommandLine* line) {
   line->contexts_path = environment.contexts_path;
   const bool alone = line->verb == Verb::kConfig || line->verb == Verb::kModelInspect ||
+                     line->verb == Verb::kModelBuffers ||
                      (line->verb == Verb::kVersion && line->client_only);
-  if (alone || line->target_given) return absl::OkStatus();
+  if (alone) return absl::OkStatus();
+  // A context's own folder goes before that of the environment, the flag's before both.
+  const bool tls_given = !line->tls_dir.empty();
+  if (!tls_given) line->tls_dir = environment.tls_dir;
+  if (line->target_given) return absl::OkStatus();
   if (line->context.empty() && !environment.target.empty()) {
     line->target = environment.target;
     const std::string wrong = CheckTarget(line->target);
@@ -107,6 +113,7 @@ absl::Status UseContext(const Environment& environment, CommandLine* line) {
   const Context* const context = contexts.Find(name);
   if (context == nullptr) return NoSuchContext(contexts, name);
   line->target = context->target;
+  if (!tls_given && !context->tls_dir.empty()) line->tls_dir = context->tls_dir;
   if (line->deployment.empty()) line->deployment = context->deployment;
   return absl::OkStatus();
 }

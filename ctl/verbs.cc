@@ -23,6 +23,7 @@ constexpr char kGlobalOptions[] =
     "Options of every command:\n"
     "  --target HOST:PORT   the coordinator (default: SYCTL_TARGET, the context's, "
     "127.0.0.1:7700)\n"
+    "  --tls-dir FOLDER     mutual TLS (default: SYCTL_TLS_DIR, the context's, none)\n"
     "  --context NAME       the context to use instead of the current one ('syctl config')\n"
     "  -o FORMAT            table, wide, json, yaml, jsonl, name or jsonpath=TEMPLATE (default:\n"
     "                       table on a terminal, else json)\n"
@@ -277,11 +278,43 @@ void AddExplain(CLI::App& app, RawCommandLine& raw) {
                             "  syctl explain layer 3 --edge gpu:npu\n"));
 }
 
+// Counts that buffers grow with. Their bounds keep every size below 2^63.
+void AddModelBuffers(CLI::App* model, RawCommandLine& raw) {
+  CLI::App* verb = model->add_subcommand(
+      "buffers", "Show the buffers that DeepEP and HCCL would need, beside our own rows");
+  verb->callback([&raw] { raw.model_verb = Verb::kModelBuffers; });
+  BufferOptions& all = raw.line.buffers;
+  verb->add_option("PATH", all.path, "The checkpoint's folder")->required();
+  const auto count = [verb](const char* flag, std::int64_t& value, std::int64_t most,
+                            const char* help) {
+    verb->add_option(flag, value, help)
+        ->check(CLI::Range(std::int64_t{1}, most))
+        ->capture_default_str();
+  };
+  count("--ranks", all.ranks, 1024, "Ranks that share the experts");
+  count("--tokens", all.tokens, 4096, "Tokens of a rank's step in low_latency mode, at most");
+  count("--normal-tokens", all.normal_tokens, 131072, "Tokens of a rank's step in normal mode");
+  count("--sms", all.sms, 1024, "SMs of DeepEP's normal mode, even");
+  count("--chunk", all.chunk, 65536, "Its num_max_nvl_chunked_recv_tokens");
+  verb->add_option("--shared-experts", all.shared_experts,
+                   "Shared experts that travel too, on NPUs")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{64}));
+  verb->add_option("--hccl-buffsize", all.hccl_mb,
+                   "HCCL_BUFFSIZE of the workers in MiB: exit code 1 if a window needs more")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  verb->footer(
+      "-o table|json: output format (default: table on a terminal, else json).\n"
+      "Examples:\n"
+      "  syctl model buffers models/sqlite-moe-7m --ranks 4\n"
+      "  syctl model buffers /models/deepseek-v3 --ranks 16 --hccl-buffsize 600\n");
+}
+
 // Reads a checkpoint only, so it has no global options except the output format.
 void AddModel(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb = app.add_subcommand("model", "Inspect a checkpoint; needs no coordinator");
   verb->require_subcommand(1);
   verb->footer("Example:\n  syctl model inspect models/sqlite-moe-7m\n");
+  AddModelBuffers(verb, raw);
   CLI::App* inspect = verb->add_subcommand(
       "inspect", "Show layers, schemes, tensors, and how rows would travel to each kind of worker");
   inspect->add_option("PATH", raw.line.path, "The checkpoint's folder")->required();
@@ -316,8 +349,9 @@ void AddConfig(CLI::App& app, RawCommandLine& raw) {
   AddContextVerb(verb, raw, ConfigVerb::kCurrentContext, "current-context",
                  "Print the name of the current one");
   AddContextVerb(verb, raw, ConfigVerb::kUseContext, "use-context", "Make one the current one");
-  AddContextVerb(verb, raw, ConfigVerb::kSetContext, "set-context",
-                 "Create or change one: --target, and the --deployment that commands mean");
+  AddContextVerb(
+      verb, raw, ConfigVerb::kSetContext, "set-context",
+      "Create or change one: --target, --tls-dir, and the --deployment that commands mean");
   AddContextVerb(verb, raw, ConfigVerb::kDeleteContext, "delete-context", "Forget one");
   verb->footer(
       "The file is syctl.yaml in XDG_CONFIG_HOME or ~/.config. --target and SYCTL_TARGET come\n"
@@ -357,6 +391,8 @@ std::string ToSeconds(std::string& text) {
 }
 
 void AddGlobalOptions(CLI::App& app, RawCommandLine& raw) {
+  app.add_option("--tls-dir", raw.line.tls_dir,
+                 "Folder with ca.crt, tls.crt, tls.key and identities.yaml, for mutual TLS");
   app.add_option("--target", raw.line.target, "The coordinator, as host:port")
       ->check(CLI::Validator(CheckTarget, ""))
       ->capture_default_str();

@@ -22,6 +22,7 @@ struct RawCommandLine {
   std::string phase;
   std::string edge;
   double timeout_s = 0;
+  Verb model_verb = Verb::kModelInspect;  // which of those of 'model'
 };
 
 // Adds all verbs to `app`. Parsing fills `raw`, which outlives it.

@@ -3,24 +3,12 @@
 #include <algorithm>
 #include <array>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
-
-#include "core/base/error.h"
 
 namespace switchyard {
 namespace {
 
 constexpr std::array<const char*, 3> kChoiceNames{"normal", "low_latency", "auto"};
-
-std::string RanksIn(DispatchMode mode, std::span<const RankMode> ranks) {
-  std::string out;
-  for (const RankMode& rank : ranks) {
-    if (rank.mode == mode) absl::StrAppend(&out, out.empty() ? "" : ", ", rank.rank);
-  }
-  return out;
-}
 
 }  // namespace
 
@@ -77,20 +65,6 @@ absl::string_view WhyNoGraphs(DispatchMode mode) {
   if (SupportsGraphs(mode)) return "";
   return "steps of mode normal cannot be captured: how many rows arrive is known only once they "
          "have been counted";
-}
-
-// Ranks that disagree would each wait in another collective, so the step would never end.
-absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks) {
-  const std::string normal = RanksIn(DispatchMode::kNormal, ranks);
-  const std::string low_latency = RanksIn(DispatchMode::kLowLatency, ranks);
-  // Also with no ranks at all: nobody disagrees.
-  if (normal.empty() || low_latency.empty()) return absl::OkStatus();
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-      absl::StrFormat("step %d: ranks %s are in mode normal and ranks %s in mode "
-                      "low_latency; submit it in one mode on all of them",
-                      step.value, normal, low_latency),
-      {{"step", absl::StrCat(step.value)}, {"normal", normal}, {"low_latency", low_latency}});
 }
 
 }  // namespace switchyard

@@ -6,14 +6,11 @@
 
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 
-#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 #include "core/dispatch_mode.h"
-#include "core/ids.h"
 
 namespace switchyard {
 
@@ -54,14 +51,5 @@ bool SupportsGraphs(DispatchMode mode);
 // For people: the reason why steps of `mode` cannot be recorded, as a clause that names the mode.
 // Empty where they can.
 absl::string_view WhyNoGraphs(DispatchMode mode);
-
-// The mode that one rank is about to use for a step.
-struct RankMode {
-  std::int32_t rank = 0;
-  DispatchMode mode = DispatchMode::kNormal;
-};
-// Errors: kFailedPrecondition (BAD_CONFIG) when the ranks of a lockstep group do not agree, naming
-// step and ranks: they would wait for each other forever (R40).
-absl::Status CheckModesAgree(StepId step, std::span<const RankMode> ranks);
 
 }  // namespace switchyard

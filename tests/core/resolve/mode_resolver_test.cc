@@ -1,17 +1,13 @@
 #include "core/resolve/mode_resolver.h"
 
 #include <string>
-#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-#include "tests/testing/status_matchers.h"
-
 namespace switchyard {
 namespace {
 
-using testing::FailsWith;
 using ::testing::HasSubstr;
 
 constexpr auto kNormal = DispatchMode::kNormal;
@@ -74,19 +70,6 @@ TEST(ModeResolverTest, NormalModeHasNoGraphs) {
   EXPECT_TRUE(SupportsGraphs(kLowLatency));
   EXPECT_THAT(std::string(WhyNoGraphs(kNormal)), HasSubstr("mode normal cannot be captured"));
   EXPECT_EQ(WhyNoGraphs(kLowLatency), "");
-}
-
-// R40
-TEST(ModeResolverTest, RanksThatDisagreeAreNamed) {
-  const std::vector<RankMode> agree{{0, kNormal}, {1, kNormal}};
-  const std::vector<RankMode> differ{{0, kNormal}, {1, kLowLatency}, {2, kNormal}};
-
-  SY_EXPECT_OK(CheckModesAgree(StepId{7}, agree));
-  SY_EXPECT_OK(CheckModesAgree(StepId{7}, {}));
-  const absl::Status refused = CheckModesAgree(StepId{7}, differ);
-  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
-  EXPECT_THAT(std::string(refused.message()),
-              HasSubstr("step 7: ranks 0, 2 are in mode normal and ranks 1 in mode low_latency"));
 }
 
 TEST(ModeResolverTest, ChoicesHaveNames) {

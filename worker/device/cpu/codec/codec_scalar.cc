@@ -6,7 +6,7 @@
 
 #include "core/format/fp4.h"
 #include "core/format/fp8.h"
-#include "core/format/scale_layout.h"
+#include "core/format/nibbles.h"
 #include "worker/device/cpu/codec/codec_kernels.h"
 
 namespace switchyard {

@@ -1,6 +1,7 @@
 #include "worker/device/cpu/codec/codec_scaled.h"
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 #include <string>
 #include <vector>
@@ -18,6 +19,44 @@ namespace {
 
 using testing::FailsWith;
 using ::testing::HasSubstr;
+
+// R53, R54: groups whose largest values double from one to the next show the order of their scales.
+TEST(ScaledCodecTest, ScalesOfARowAreInTheOrderOfItsGroups) {
+  constexpr std::int64_t kGroups = 8;
+  for (const WireFormat& format : {kFp8Format, kFp8Ue8m0Format, kNvfp4Format}) {
+    const std::int64_t hidden = kGroups * format.group;
+    std::vector<Bf16> x(static_cast<std::size_t>(hidden));
+    for (std::int64_t i = 0; i < hidden; ++i) {
+      const float size = std::ldexp(1.0F, static_cast<int>(i / format.group));
+      x[static_cast<std::size_t>(i)] = FloatToBf16(i % format.group == 0 ? size : size / 2);
+    }
+    const bool global = format.scale == ScaleKind::kE4m3;
+    SY_ASSERT_OK_AND_ASSIGN(
+        const auto codec,
+        ScaledCodec::Create(kScalarCodecKernels,
+                            {.format = format, .global_scale = global ? 6.0F : 1.0F}));
+    const RowBytes bytes = RowBytesOf(format, hidden);
+    std::vector<std::byte> data(static_cast<std::size_t>(bytes.data));
+    std::vector<std::byte> scales(static_cast<std::size_t>(bytes.scales));
+    const Bf16* row = x.data();
+
+    codec->Encode({&row, 1}, hidden, data.data(), scales.data());
+
+    const auto scale_of = [&](std::int64_t group) -> double {
+      if (format.scale == ScaleKind::kF32) {
+        float scale = 0;
+        std::memcpy(&scale, &scales[static_cast<std::size_t>(4 * group)], sizeof(scale));
+        return scale;
+      }
+      const auto code = std::to_integer<std::uint8_t>(scales[static_cast<std::size_t>(group)]);
+      return global ? E4m3ToFloat(code) : Ue8m0ToFloat(code);
+    };
+    for (std::int64_t group = 1; group < kGroups; ++group) {
+      EXPECT_EQ(scale_of(group), 2 * scale_of(group - 1))
+          << WireFormatName(format) << " group " << group;
+    }
+  }
+}
 
 TEST(ScaledCodecTest, LaysRowsDenselyAfterEachOther) {
   constexpr std::int64_t kHidden = 145;  // NVFP4: 73 bytes and 10 scales
