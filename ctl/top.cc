@@ -110,6 +110,7 @@ TopRow RowOf(const v1::Worker& worker, const WorkerSample& before, const WorkerS
   TopRow row;
   row.id = worker.id();
   row.state = EnumWord(worker.state());
+  row.problem = worker.problem();
   const absl::Status& failed = before.status.ok() ? after.status : before.status;
   if (!failed.ok()) {
     row.problem = std::string(failed.message());

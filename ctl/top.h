@@ -31,7 +31,7 @@ struct TopRow {
   // How long steps took that ended between the two answers, by kind. Empty: there were none, or the
   // worker's build does not tell.
   std::vector<WorkTimes> times;
-  std::string problem;  // why it is not known; empty: it is
+  std::string problem;  // why it is not known, or what the coordinator knows to be wrong
 };
 // Pure. A worker whose process has changed in between has no rates.
 TopRow RowOf(const v1::Worker& worker, const WorkerSample& before, const WorkerSample& after);

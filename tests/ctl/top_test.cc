@@ -149,6 +149,17 @@ TEST(TopTest, CountersOfTwoProcessesAreNotCompared) {
   EXPECT_EQ(row.problem, "its process has restarted");
 }
 
+// As one that is stuck: it answers, and plans do without it.
+TEST(TopTest, AProblemOfAWorkerThatAnswersIsShown) {
+  v1::Worker worker = WorkerMessage("w0");
+  worker.set_problem("its data thread stands still");
+
+  const TopRow row = RowOf(worker, Sample(10, 800), Sample(11, 800));
+
+  EXPECT_TRUE(row.known);
+  EXPECT_EQ(row.problem, "its data thread stands still");
+}
+
 TEST(TopTest, AWorkerOutOfReachSaysSo) {
   ScriptedCoordinator coordinator;
   coordinator.workers.mutable_workers(0)->set_endpoint("127.0.0.1:1");
