@@ -92,7 +92,7 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionReques
   }
   SY_ASSIGN_OR_RETURN(const Source::SessionRef session, source->Open(full, options_.timeout));
   return std::make_unique<MoeSession>(std::move(source), session, shared_->sessions.get(),
-                                      options_.timeout);
+                                      options_.timeout, shared_->traces.get());
 }
 
 absl::StatusOr<std::unique_ptr<MoeSession>> Client::OpenWhenReady(const OpenSessionRequest& request,

@@ -95,6 +95,7 @@ absl::StatusOr<SessionReport> MoeSession::Report(Duration timeout) {
   report.grant = std::exchange(report.status.grant, {});
   report.grant.cookie = {};
   report.grant.signature = {};
+  if (traces_ != nullptr) report.traces = traces_->counts();
   const std::vector<PlanWorker>& workers = report.grant.plan.workers;
   report.workers.resize(workers.size());
   report.asked.resize(workers.size());

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/session_messages.h"
+#include "core/tracing/trace_sink.h"
 #include "worker/source/session_channel.h"
 #include "worker/source/source.h"
 #include "worker/source/step_request.h"
@@ -28,6 +30,8 @@ struct SessionReport {
   std::vector<SessionCounters> workers;  // the workers' end, by ordinal of the plan
   // For each of `workers`, why it could not be asked; its counters are then empty.
   std::vector<absl::Status> asked;
+  // They count for all sessions of the client. Not set: it traces nothing, as through a gateway.
+  std::optional<TraceCounts> traces = {};
 };
 
 // Whether the same step can succeed later in the same session: a worker was lost or late, its epoch
@@ -38,11 +42,15 @@ class MoeSession {
  public:
   using Ticket = StepTicket;  // names a submitted step; good for one Wait
 
-  // Takes over `session`, and holds `source` for it. `channel` outlives this object; `timeout`
-  // bounds its close.
+  // Takes over `session`, and holds `source` for it. `channel` and `traces`, which may be null,
+  // outlive this object; `timeout` bounds its close.
   MoeSession(std::shared_ptr<Source> source, Source::SessionRef session, SessionChannel* channel,
-             Duration timeout)
-      : source_(std::move(source)), session_(session), channel_(channel), timeout_(timeout) {}
+             Duration timeout, const TraceSink* traces = nullptr)
+      : source_(std::move(source)),
+        session_(session),
+        channel_(channel),
+        timeout_(timeout),
+        traces_(traces) {}
   // Closes the session.
   ~MoeSession();
   MoeSession(const MoeSession&) = delete;
@@ -82,6 +90,7 @@ class MoeSession {
   const Source::SessionRef session_;
   SessionChannel* const channel_;
   const Duration timeout_;
+  const TraceSink* const traces_;
 };
 
 }  // namespace switchyard

@@ -152,6 +152,11 @@ std::string ReportJson(const SessionReport& report) {
               {"plan", PlanJson(report.grant)},
               {"source", StatusJson(report.status)},
               {"workers", workers}});
+  if (report.traces.has_value()) {
+    all["traces"] = {{"spans_exported", report.traces->exported},
+                     {"spans_failed", report.traces->failed},
+                     {"records_dropped", report.traces->dropped}};
+  }
   return all.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 

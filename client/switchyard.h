@@ -185,8 +185,8 @@ SY_EXPORT sy_code sy_wait(sy_step* step);
 SY_EXPORT sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t retry_ms);
 
 /* The session as JSON, NUL-terminated and truncated to `size`: whether it supports graphs, epoch,
- * plan, configs with reasons, attachments, and the workers' counters ("error" for one that does not
- * answer). Takes at most 100 ms. Returns the size of the whole text, NUL included; 0 on error. */
+ * plan, configs with reasons, attachments, counts of traces, and the workers' counters ("error" for
+ * one that does not answer). Takes at most 100 ms. Returns the text's size with NUL; 0 on error. */
 SY_EXPORT size_t sy_session_status(sy_session* session, char* buffer, size_t size);
 
 /* The last failure of any call on this client or its handles, as sy_session_status writes:

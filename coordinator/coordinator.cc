@@ -200,17 +200,37 @@ void Coordinator::OnMessage(Member& member, const RetireAck& ack) {
 void Coordinator::OnMessage(Member& member, const Heartbeat& heartbeat) {
   members_.OnHeartbeat(member, heartbeat, now_);
   for (const LoadReport& report : heartbeat.load) AddLoad(member, report);
+  if (!heartbeat.times.empty()) AddTimes(member, heartbeat);
+}
+
+// Only what is served is shown, and only by those who serve it: a report bounds no memory itself.
+std::optional<LoadShape> Coordinator::ShapeServedBy(const Member& member,
+                                                    const DeploymentController& controller) {
+  const Plan* plan = controller.serving().plan();
+  if (plan == nullptr || !plan->FindWorker(member.id)) return std::nullopt;
+  LoadShape shape{.layers = {}, .experts = plan->shape.experts};
+  for (const LayerPlacement& layer : plan->layers) shape.layers.push_back(layer.layer);
+  return shape;
 }
 
 void Coordinator::AddLoad(const Member& member, const LoadReport& report) {
   const DeploymentController* controller = Find(report.deployment);
-  // Only what is served is shown, and only by those who serve it: a report bounds no memory itself.
-  if (controller == nullptr || controller->serving().plan() == nullptr) return;
-  const Plan& plan = *controller->serving().plan();
-  if (!plan.FindWorker(member.id)) return;
-  LoadShape shape{.layers = {}, .experts = plan.shape.experts};
-  for (const LayerPlacement& layer : plan.layers) shape.layers.push_back(layer.layer);
-  load_.Add(shape, member.id, report, now_, wall_time_);
+  if (controller == nullptr) return;
+  const std::optional<LoadShape> shape = ShapeServedBy(member, *controller);
+  if (shape) load_.Add(*shape, member.id, report, now_, wall_time_);
+}
+
+// The times are of the whole worker. They are shown with the deployments whose rows it served;
+// where no rows are counted, as on GPUs in lockstep, with all that it may have served.
+void Coordinator::AddTimes(const Member& member, const Heartbeat& heartbeat) {
+  for (const auto& [name, controller] : deployments_) {
+    const bool has_rows =
+        std::any_of(heartbeat.load.begin(), heartbeat.load.end(),
+                    [&name = name](const LoadReport& report) { return report.deployment == name; });
+    if (!has_rows && !heartbeat.load.empty()) continue;
+    const std::optional<LoadShape> shape = ShapeServedBy(member, controller);
+    if (shape) load_.AddTimes(name, *shape, member.id, heartbeat.times, now_, wall_time_);
+  }
 }
 
 void Coordinator::OnMessage(Member& member, const Leave& /*leave*/) {

@@ -11,6 +11,7 @@
 
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -102,6 +103,10 @@ class Coordinator {
   void OnMembersChanged();
   // Remembers what a worker says that its experts served.
   void AddLoad(const Member& member, const LoadReport& report);
+  void AddTimes(const Member& member, const Heartbeat& heartbeat);
+  // The shape of what `controller` serves with the member's experts; nullopt: it does not.
+  [[nodiscard]] static std::optional<LoadShape> ShapeServedBy(
+      const Member& member, const DeploymentController& controller);
   // Sends Goodbye to workers that want to leave and that no deployment needs.
   void ReleaseLeavers();
   // Sends RETIRE for epochs of deployments that this coordinator does not have.

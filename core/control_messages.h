@@ -33,6 +33,7 @@
 #include "core/plan.h"
 #include "core/trace_settings.h"
 #include "core/weight_manifest.h"
+#include "core/work_times.h"
 
 namespace switchyard {
 
@@ -94,6 +95,9 @@ struct Heartbeat {
   std::vector<StagingReport> staging = {};
   // The rows that its experts have served since the last report; at most once a second.
   std::vector<LoadReport> load = {};
+  // How long steps have taken since then, a kind of work once, over all deployments. Empty: there
+  // were none, or the worker is of an older build.
+  std::vector<WorkTimes> times = {};
   friend bool operator==(const Heartbeat&, const Heartbeat&) = default;
 };
 // Everything of the epoch is loaded, verified and allocated: a commit cannot fail for want of

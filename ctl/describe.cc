@@ -252,7 +252,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"state", EnumWord(worker.state())},
        {"problem", worker.problem()},
        {"lease left", absl::StrFormat("%.1f s", SecondsOf(worker.lease_left()))},
-       {"progress", absl::StrCat(worker.progress(), " steps of its data thread")},
+       {"progress", absl::StrCat(worker.progress(), " turns of its data thread")},
        {"device",
         absl::StrCat(EnumWord(can.device()), ", limits of profile ", can.device_profile())},
        {"kernel family", can.kernel_family()},

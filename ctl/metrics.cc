@@ -10,9 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-#include "core/base/histogram.h"
 #include "core/base/status_macros.h"
 #include "ctl/json.h"
+#include "ctl/output/times.h"
 #include "ctl/worker_client.h"
 #include "report/text_table.h"
 
@@ -55,24 +55,12 @@ std::string NumberText(double value) {
                                                               : absl::StrFormat("%.4g", value);
 }
 
-std::string SecondsText(double seconds) {
-  if (seconds < 1e-3) return absl::StrFormat("%.0fus", seconds * 1e6);
-  if (seconds < 1) return absl::StrFormat("%.1fms", seconds * 1e3);
-  return absl::StrFormat("%.1fs", seconds);
-}
-
 std::string QuantileText(const v1::MetricHistogram& histogram, bool is_time, double quantile) {
   const std::span<const double> bounds(histogram.bounds().data(),
                                        static_cast<std::size_t>(histogram.bounds_size()));
   const std::span<const std::uint64_t> buckets(histogram.buckets().data(),
                                                static_cast<std::size_t>(histogram.buckets_size()));
-  const double value = QuantileOf(bounds, buckets, quantile);
-  const auto text = [is_time](double of) {
-    return is_time ? SecondsText(of) : absl::StrFormat("%.1f", of);
-  };
-  if (std::isnan(value)) return "";
-  return std::isinf(value) && !bounds.empty() ? absl::StrCat(">", text(bounds.back()))
-                                              : text(value);
+  return ctl::QuantileText(bounds, buckets, is_time, quantile);
 }
 
 void AddSample(const std::string& source, const v1::Metric& metric, const v1::MetricSample& sample,

@@ -11,6 +11,7 @@
 
 #include "absl/status/status.h"
 
+#include "core/work_times.h"
 #include "ctl/json.h"
 #include "ctl/run.h"
 #include "ctl/worker_client.h"
@@ -27,11 +28,14 @@ struct TopRow {
   double rows_per_batch = 0;
   std::uint64_t errors = 0;  // requests that were answered with one, between the two answers
   std::uint64_t attachments = 0;
-  std::string problem;  // why it is not known; empty: it is
+  // How long steps took that ended between the two answers, by kind. Empty: there were none, or the
+  // worker's build does not tell.
+  std::vector<WorkTimes> times;
+  std::string problem;  // why it is not known, or what the coordinator knows to be wrong
 };
 // Pure. A worker whose process has changed in between has no rates.
 TopRow RowOf(const v1::Worker& worker, const WorkerSample& before, const WorkerSample& after);
-// Ascending as given. Pure.
+// Ascending as given; a worker with several kinds of work has a line for each. Pure.
 std::string TopTable(const std::vector<TopRow>& rows);
 
 // Measures for a second; with --watch again and again. Errors: those of CoordinatorClient;

@@ -195,7 +195,8 @@ void AddGet(CLI::App& app, RawCommandLine& raw) {
 }
 
 void AddTop(CLI::App& app, RawCommandLine& raw) {
-  CLI::App* verb = app.add_subcommand("top", "Show how busy the workers are");
+  CLI::App* verb =
+      app.add_subcommand("top", "Show how busy the workers are, and how long their steps take");
   verb->add_option("WORKER", raw.name, "Only that one");
   verb->add_flag("-w,--watch", raw.line.watch, "Measure again and again");
   AddNoHeaders(verb, raw);

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/collective/expert/work_meter.h"
 #include "worker/weights/weight_source_registry.h"
 
 namespace switchyard {
@@ -16,8 +17,11 @@ namespace switchyard {
 // Passes the agent's commands on to the expert service.
 class ExpertNode::Stager final : public PlanStager {
  public:
-  Stager(ExpertService* experts, std::function<void(const TraceSettings&)> on_tracing)
-      : experts_(experts), on_tracing_(std::move(on_tracing)) {}
+  Stager(ExpertNode* node, std::function<void(const TraceSettings&)> on_tracing)
+      : experts_(node->experts_.get()),
+        groups_(node->groups_.get()),
+        clock_(node->options_.clock),
+        on_tracing_(std::move(on_tracing)) {}
   void StagePlan(const Prepare& prepare, std::function<void(absl::Status)> done) override {
     experts_->StagePlan(prepare, std::move(done));
   }
@@ -34,12 +38,18 @@ class ExpertNode::Stager final : public PlanStager {
   }
   [[nodiscard]] Heartbeat MakeHeartbeat() const override {
     Heartbeat heartbeat = experts_->MakeHeartbeat();
-    heartbeat.load = experts_->TakeLoad();
+    // Both take one time, so that rows and times come in the same heartbeats.
+    const TimePoint now = clock_->Now();
+    heartbeat.load = experts_->TakeLoad(now);
+    heartbeat.times = meter_.Take(TotalWorkTimes(experts_->times(), &groups_->counts()), now);
     return heartbeat;
   }
 
  private:
-  ExpertService* experts_;
+  ExpertService* const experts_;
+  GroupService* const groups_;
+  Clock* const clock_;
+  mutable WorkMeter meter_;
   const std::function<void(const TraceSettings&)> on_tracing_;
 };
 
@@ -107,7 +117,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
                                                            .experts = &node->experts_->direct(),
                                                            .rng = own.rng,
                                                            .ring_dir = own.ring_dir});
-  node->stager_ = std::make_unique<Stager>(node->experts_.get(), own.on_tracing);
+  node->stager_ = std::make_unique<Stager>(node.get(), own.on_tracing);
   return node;
 }
 

@@ -15,7 +15,8 @@ void AddTo(std::uint32_t* sum, std::uint32_t rows) {
 std::size_t BytesOf(const LoadSample& sample) {
   std::size_t bytes = sizeof(LoadSample) + sample.rows.size() * sizeof(std::uint32_t);
   for (const WorkerLoad& worker : sample.workers) {
-    bytes += sizeof(WorkerLoad) + worker.id.size() + worker.rows.size() * sizeof(std::uint32_t);
+    bytes += sizeof(WorkerLoad) + worker.id.size() + worker.rows.size() * sizeof(std::uint32_t) +
+             worker.times.size() * sizeof(WorkTimes);
   }
   return bytes;
 }
@@ -24,7 +25,7 @@ WorkerLoad& OfWorker(const std::string& id, std::size_t layers, LoadSample* samp
   for (WorkerLoad& worker : sample->workers) {
     if (worker.id == id) return worker;
   }
-  sample->workers.push_back({.id = id, .rows = std::vector<std::uint32_t>(layers)});
+  sample->workers.push_back({.id = id, .rows = std::vector<std::uint32_t>(layers), .times = {}});
   return sample->workers.back();
 }
 
@@ -75,13 +76,18 @@ void LoadHistory::Bound(TimePoint now) {
   }
 }
 
-void LoadHistory::Add(const LoadShape& shape, const std::string& worker, const LoadReport& report,
-                      TimePoint now, WallTime wall_time) {
-  Ring& ring = rings_[report.deployment];
+LoadHistory::Ring& LoadHistory::RingOf(const std::string& deployment, const LoadShape& shape) {
+  Ring& ring = rings_[deployment];
   if (ring.shape != shape) {
     while (!ring.samples.empty()) PopOldest(&ring);
     ring.shape = shape;
   }
+  return ring;
+}
+
+void LoadHistory::Add(const LoadShape& shape, const std::string& worker, const LoadReport& report,
+                      TimePoint now, WallTime wall_time) {
+  Ring& ring = RingOf(report.deployment, shape);
   LoadSample& sample = Current(&ring, now, wall_time);
   bytes_ -= BytesOf(sample);
   WorkerLoad& by_layer = OfWorker(worker, shape.layers.size(), &sample);
@@ -95,6 +101,17 @@ void LoadHistory::Add(const LoadShape& shape, const std::string& worker, const L
     AddTo(&sample.rows[cell], one.rows);
     AddTo(&by_layer.rows[layer], one.rows);
   }
+  bytes_ += BytesOf(sample);
+  Bound(now);
+}
+
+void LoadHistory::AddTimes(const std::string& deployment, const LoadShape& shape,
+                           const std::string& worker, const std::vector<WorkTimes>& times,
+                           TimePoint now, WallTime wall_time) {
+  LoadSample& sample = Current(&RingOf(deployment, shape), now, wall_time);
+  bytes_ -= BytesOf(sample);
+  WorkerLoad& of = OfWorker(worker, shape.layers.size(), &sample);
+  for (const WorkTimes& one : times) AddSaturating(&of.times, one);
   bytes_ += BytesOf(sample);
   Bound(now);
 }

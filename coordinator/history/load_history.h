@@ -1,9 +1,10 @@
 // The load of experts over the last minutes: rows by layer and expert, and by worker and layer, in
 // intervals of two seconds.
 //
-// Memory: one interval of 61 layers x 256 experts x 32 workers takes 70 KB, so that ten minutes of
-// it are 21 MB. An interval without a row takes none. All deployments together are bounded by
-// LoadLimits::bytes_max; the oldest intervals go first. Nothing is stored. Not thread-safe.
+// Memory: one interval of 61 layers x 256 experts x 32 workers takes 70 KB, and 12 KB for the times
+// of each kind of work, so that ten minutes of decode and prefill are 28 MB. An interval without a
+// row takes none. All deployments together are bounded by LoadLimits::bytes_max; the oldest
+// intervals go first. Nothing is stored. Not thread-safe.
 #pragma once
 
 #include <chrono>
@@ -21,6 +22,7 @@
 #include "core/base/wall_time.h"
 #include "core/ids.h"
 #include "core/load_report.h"
+#include "core/work_times.h"
 
 namespace switchyard {
 
@@ -33,6 +35,7 @@ struct LoadLimits {
 struct WorkerLoad {
   std::string id;
   std::vector<std::uint32_t> rows;  // [layers]
+  std::vector<WorkTimes> times;     // of all its deployments; empty: it reports none
 };
 struct LoadSample {
   // Counts intervals since the coordinator started, from 1, also those without a row.
@@ -71,6 +74,9 @@ class LoadHistory {
   // one before begins anew.
   void Add(const LoadShape& shape, const std::string& worker, const LoadReport& report,
            TimePoint now, WallTime wall_time);
+  // Adds the times of a worker of the deployment. As above for another `shape`.
+  void AddTimes(const std::string& deployment, const LoadShape& shape, const std::string& worker,
+                const std::vector<WorkTimes>& times, TimePoint now, WallTime wall_time);
   // Forgets the deployments for which `keep` is false.
   void KeepOnly(const std::function<bool(const std::string& deployment)>& keep);
   [[nodiscard]] LoadView View(const std::string& deployment, const LoadQuery& query,
@@ -83,6 +89,8 @@ class LoadHistory {
     std::deque<std::shared_ptr<LoadSample>> samples;
   };
   [[nodiscard]] std::uint64_t NumberAt(TimePoint now) const;
+  // The deployment's ring, empty if `shape` is another than before.
+  Ring& RingOf(const std::string& deployment, const LoadShape& shape);
   // The sample of this interval, made if necessary.
   LoadSample& Current(Ring* ring, TimePoint now, WallTime wall_time);
   void PopOldest(Ring* ring);

@@ -14,6 +14,7 @@
 #include "services/convert/progress.h"
 #include "services/convert/protocol_version.h"
 #include "services/convert/tracing.h"
+#include "services/convert/work_times.h"
 #include "services/grpc/grpc_status.h"
 
 namespace switchyard {
@@ -82,6 +83,7 @@ void Encode(const Heartbeat& in, v1::Heartbeat* out) {
   if (in.batch_age > Duration::zero()) EncodeTime(in.batch_age, out->mutable_batch_age());
   for (const StagingReport& report : in.staging) Encode(report, out->add_staging());
   for (const LoadReport& report : in.load) Encode(report, out->add_load());
+  Encode(in.times, out->mutable_times());
 }
 void Decode(Decoder& at, const v1::Heartbeat& in, Heartbeat* out) {
   out->progress = in.progress();
@@ -98,6 +100,7 @@ void Decode(Decoder& at, const v1::Heartbeat& in, Heartbeat* out) {
   }
   at.Each("load", in.load(), &out->load,
           [&at](const v1::LoadReport& item, LoadReport* report) { Decode(at, item, report); });
+  Decode(at, in.times(), &out->times);
 }
 
 void Encode(const PrepareAck& in, v1::PrepareAck* out) {

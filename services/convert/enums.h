@@ -18,6 +18,8 @@
 #include "core/resolve/dtype_order.h"
 #include "core/session_messages.h"
 #include "core/weight_manifest.h"
+#include "core/work_times.h"
+#include "switchyard/v1/metrics.pb.h"
 #include "switchyard/v1/model.pb.h"
 #include "switchyard/v1/types.pb.h"
 
@@ -51,6 +53,12 @@ struct WireEnum<DispatchDtype> {
   using Proto = v1::DispatchDtype;
   static constexpr DispatchDtype kLast = DispatchDtype::kNvfp4;
   static constexpr int kProtoMax = v1::DispatchDtype_MAX;
+};
+template <>
+struct WireEnum<WorkKind> {
+  using Proto = v1::WorkKind;
+  static constexpr WorkKind kLast = WorkKind::kLockstep;
+  static constexpr int kProtoMax = v1::WorkKind_MAX;
 };
 template <>
 struct WireEnum<ScaleKind> {

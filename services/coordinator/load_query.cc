@@ -7,6 +7,7 @@
 #include "core/base/status_macros.h"
 #include "services/convert/history.h"
 #include "services/convert/plan.h"
+#include "services/convert/work_times.h"
 #include "services/coordinator/admin_queries.h"
 
 namespace switchyard {
@@ -32,13 +33,18 @@ void Encode(const LoadSample& in, v1::LoadSample* out) {
     v1::WorkerLoad& one = *out->add_workers();
     one.set_id(worker.id);
     one.set_rows(LittleEndian(worker.rows));
+    Encode(worker.times, one.mutable_times());
   }
 }
 
 std::size_t BytesOf(const LoadSample& sample) {
   std::size_t numbers = sample.rows.size();
-  for (const WorkerLoad& worker : sample.workers) numbers += worker.rows.size();
-  return numbers * sizeof(std::uint32_t);
+  std::size_t times = 0;
+  for (const WorkerLoad& worker : sample.workers) {
+    numbers += worker.rows.size();
+    times += worker.times.size();
+  }
+  return numbers * sizeof(std::uint32_t) + times * sizeof(WorkTimes);
 }
 
 }  // namespace

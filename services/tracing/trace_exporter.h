@@ -53,7 +53,7 @@ class TraceExporter final : public TraceSink {
   std::shared_ptr<StepTracer> MakeFollower();
   void Follow(const TraceSettings& settings);
 
-  [[nodiscard]] TraceCounts counts() const;
+  [[nodiscard]] TraceCounts counts() const override;
   // Sends what the rings hold, for at most `grace`, and ends the thread. Idempotent.
   void Stop(Duration grace);
 

@@ -6,6 +6,7 @@
 #include "core/base/status_macros.h"
 #include "services/convert/attach.h"
 #include "services/convert/decoder.h"
+#include "services/convert/work_times.h"
 #include "services/convert/worker_status.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/server_streams.h"
@@ -17,6 +18,7 @@
 #include "services/worker/test_ports.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/collective/expert/group_service.h"
+#include "worker/collective/expert/work_meter.h"
 #include "worker/expert/expert_service.h"
 
 namespace switchyard {
@@ -159,6 +161,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
     }
     SY_ASSIGN_OR_RETURN(const ExpertServiceView view, experts_->View(kStatusTimeout));
     Encode(view, response);
+    Encode(TotalWorkTimes(experts_->times(), groups_ == nullptr ? nullptr : &groups_->counts()),
+           response->mutable_times());
     EncodeOwn(response);
     if (request.metrics()) {
       for (const MetricFamily& family : Metrics()) Encode(family, response->add_metrics());

@@ -50,6 +50,7 @@ TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
   report.workers = {{"w0", {counters}}, {"w1", {}}};
   report.asked = {absl::OkStatus(),
                   MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost, "silent")};
+  report.traces = TraceCounts{.exported = 8, .failed = 4, .dropped = 1};
 
   const std::string text = ReportJson(report);
 
@@ -62,6 +63,9 @@ TEST(StatusJsonTest, ReportHoldsPlanConfigsAndCountersAndNoSecret) {
   EXPECT_EQ(json["workers"][0]["attachments"][0]["hits"][0]["rows"], 11);
   EXPECT_FALSE(json["workers"][0].contains("error"));
   EXPECT_EQ(json["workers"][1]["error"]["reason"], "WORKER_LOST");
+  EXPECT_EQ(json["traces"]["spans_exported"], 8);
+  EXPECT_EQ(json["traces"]["spans_failed"], 4);
+  EXPECT_EQ(json["traces"]["records_dropped"], 1);
   EXPECT_EQ(text.find("1311768467294899695"), std::string::npos);  // the cookie, in decimal
   EXPECT_EQ(text.find("secret-host"), std::string::npos);
 }
@@ -74,6 +78,7 @@ TEST(StatusJsonTest, ASessionOfModeNormalHasNoGraphsAndSaysWhy) {
   const auto json = nlohmann::json::parse(ReportJson(report));
 
   EXPECT_EQ(json["supports_graphs"], false);
+  EXPECT_FALSE(json.contains("traces")) << "as through a gateway";
   EXPECT_NE(json["no_graphs_because"].get<std::string>().find("normal"), std::string::npos);
 }
 

@@ -167,7 +167,7 @@ TEST(DescribeTest, SaysAllOfAWorker) {
             "state:          live\n"
             "problem:        -\n"
             "lease left:     1.5 s\n"
-            "progress:       17 steps of its data thread\n"
+            "progress:       17 turns of its data thread\n"
             "device:         cpu, limits of profile cpu\n"
             "kernel family:  amx_bf16\n"
             "wire dtypes:    bf16\n"

@@ -114,9 +114,11 @@ TEST_F(CollectiveTest, TheLoadOfEachExpertIsShown) {
   const auto stub = v1::CoordinatorService::NewStub(
       MakeGrpcChannel(deployment_->coordinator(), kControlMessageBytesMax));
   std::vector<std::uint32_t> shown;
+  std::uint64_t timed = 0;
   const auto until = std::chrono::steady_clock::now() + testing::kReadyTimeout;
   do {
     shown.assign(testing::kExperts, 0);
+    timed = 0;
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(testing::kReadyTimeout));
     v1::GetLoadResponse load;
@@ -127,9 +129,16 @@ TEST_F(CollectiveTest, TheLoadOfEachExpertIsShown) {
         std::memcpy(&rows, sample.rows().data() + 4 * i, 4);
         shown[i % testing::kExperts] += rows;
       }
+      for (const v1::WorkerLoad& worker : sample.workers()) {
+        for (const v1::WorkTimes& times : worker.times()) {
+          EXPECT_EQ(times.kind(), v1::WORK_KIND_LOCKSTEP);
+          for (const std::uint64_t bucket : times.step().buckets()) timed += bucket;
+        }
+      }
     }
-  } while (shown != wanted && std::chrono::steady_clock::now() < until);
+  } while ((shown != wanted || timed < 6) && std::chrono::steady_clock::now() < until);
   EXPECT_EQ(shown, wanted);
+  EXPECT_GE(timed, 6U) << "three steps of each of the two workers";
 }
 
 // Longer than any queue of steps, of both kinds of sessions of the same workers at once.

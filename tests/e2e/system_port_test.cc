@@ -35,12 +35,29 @@ constexpr std::int32_t kLayer = 0;
 
 class SystemPortTest : public testing::SystemPorts {
  protected:
-  // The rows that the coordinator knows to have been served, over all experts and intervals.
-  static std::uint64_t RowsOfLoad(const std::string& system) {
+  static v1::GetLoadResponse LoadOf(const std::string& system) {
     v1::GetLoadResponse load;
     const HttpReply reply = HttpRequest(system, "/api/v1/load?deployment=local");
     EXPECT_TRUE(google::protobuf::util::JsonStringToMessage(reply.body, &load).ok()) << reply.body;
+    return load;
+  }
+  // The steps whose times the coordinator knows, over all workers and intervals.
+  static std::uint64_t StepsOfLoad(const std::string& system) {
+    std::uint64_t steps = 0;
+    const v1::GetLoadResponse load = LoadOf(system);
+    for (const v1::LoadSample& sample : load.samples()) {
+      for (const v1::WorkerLoad& worker : sample.workers()) {
+        for (const v1::WorkTimes& times : worker.times()) {
+          for (const std::uint64_t bucket : times.step().buckets()) steps += bucket;
+        }
+      }
+    }
+    return steps;
+  }
+  // The rows that the coordinator knows to have been served, over all experts and intervals.
+  static std::uint64_t RowsOfLoad(const std::string& system) {
     std::uint64_t rows = 0;
+    const v1::GetLoadResponse load = LoadOf(system);
     for (const v1::LoadSample& sample : load.samples()) {
       for (std::size_t i = 0; i + 4 <= sample.rows().size(); i += 4) {
         for (std::size_t byte = 0; byte < 4; ++byte) {
@@ -124,6 +141,8 @@ TEST_F(SystemPortTest, TheLoadOfExpertsReachesTheCoordinator) {
   const std::uint64_t rows = steps * batch.ids.size();
   EXPECT_TRUE(WaitUntil([&] { return RowsOfLoad(coordinator.system) == rows; }, seconds(10)))
       << RowsOfLoad(coordinator.system) << " of " << rows;
+  EXPECT_TRUE(WaitUntil([&] { return StepsOfLoad(coordinator.system) == steps; }, seconds(10)))
+      << StepsOfLoad(coordinator.system) << " of " << steps;
 }
 
 // A kubelet has to tell this from a coordinator that is dead, and workers have to join meanwhile.

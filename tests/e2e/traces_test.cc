@@ -252,6 +252,11 @@ TEST_F(TracesTest, ADeadCollectorDelaysNoStep) {
   std::sort(took.begin(), took.end());
   EXPECT_LT(took[took.size() * 99 / 100], std::chrono::milliseconds(200));
   EXPECT_LT(took.back(), std::chrono::seconds(2)) << "no step waited for a call's deadline";
+  // A client has no page for metrics.
+  SY_ASSERT_OK_AND_ASSIGN(const SessionReport report, session->Report(std::chrono::seconds(5)));
+  ASSERT_TRUE(report.traces.has_value());
+  EXPECT_EQ(report.traces->exported, 0U);
+  EXPECT_GT(report.traces->failed, 0U);
   SY_EXPECT_OK(session->Close());
   End();
 }

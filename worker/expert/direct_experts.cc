@@ -31,7 +31,11 @@ class DirectExperts::Run final : public OwnRun {
   absl::Status Start(const OwnChunk& chunk);
   [[nodiscard]] bool done() const override { return batch_->done(); }
   absl::Status Finish() override {
-    if (times_ != nullptr) times_->compute.Observe(experts_->MeasuredNow() - started_at_);
+    if (times_ != nullptr) {
+      const Duration took = experts_->MeasuredNow() - started_at_;
+      times_->compute.Observe(took);
+      times_->own.Observe(took);
+    }
     // The rows of a chunk that failed are not counted, as those of a request that is answered with
     // an error are not.
     SY_RETURN_IF_ERROR(experts_->Look(batch_->Finish()));

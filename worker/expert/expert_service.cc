@@ -68,7 +68,7 @@ class ExpertService::Impl {
   DirectExperts& direct() { return *direct_; }
   [[nodiscard]] const ExpertTimes& times() const { return *options_.engine.times; }
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
-  [[nodiscard]] std::vector<LoadReport> TakeLoad() { return load_.Take(clock_->Now()); }
+  [[nodiscard]] std::vector<LoadReport> TakeLoad(TimePoint now) { return load_.Take(now); }
 
  private:
   void MakeDeviceRings(const AttachRequest& request, LinkOptions options, AttachAhead* ahead) const;
@@ -413,7 +413,7 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
 
 Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); }
 
-std::vector<LoadReport> ExpertService::TakeLoad() { return impl_->TakeLoad(); }
+std::vector<LoadReport> ExpertService::TakeLoad(TimePoint now) { return impl_->TakeLoad(now); }
 
 std::vector<ResidentEpoch> ExpertService::Resident() const { return impl_->staging().Resident(); }
 

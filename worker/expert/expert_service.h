@@ -77,7 +77,7 @@ class ExpertService {
   // callers wait themselves. Does not wait for the data thread or for a weight.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
   // The rows that the experts served since the last call (LoadMeter::Take); likewise.
-  [[nodiscard]] std::vector<LoadReport> TakeLoad();
+  [[nodiscard]] std::vector<LoadReport> TakeLoad(TimePoint now);
   // Staged and committed epochs, oldest first, and the bytes of their weights. Like MakeHeartbeat,
   // these do not wait for the data thread or for a weight.
   [[nodiscard]] std::vector<ResidentEpoch> Resident() const;

@@ -28,6 +28,7 @@ struct BatchTimes {
   Histogram dispatch;  // from a request's arrival to the start of its batch
   Histogram compute;   // of a batch, from its start until its end is seen
   Histogram combine;   // from there until all its results are sent
+  Histogram own;       // of a chunk of a gateway's own experts; a part of `compute`
   Histogram rows{kCountBounds};
 };
 

@@ -23,7 +23,7 @@ export async function get(path, parameters = {}) {
 }
 
 const prefixes = new RegExp('^(WORKER_STATE|DEPLOYMENT_STATE|REVISION_STATE|DEVICE_KIND|PHASE|' +
-    'DISPATCH_MODE|DISPATCH_DTYPE|QUANT_SCHEME|SCALE_KIND|BINDING_CHOICE|EVENT_OBJECT)_');
+    'DISPATCH_MODE|DISPATCH_DTYPE|QUANT_SCHEME|SCALE_KIND|BINDING_CHOICE|EVENT_OBJECT|WORK_KIND)_');
 
 // 'WORKER_STATE_LIVE' -> 'live', as syctl says it; '' if it is not set.
 export const word = (value) => (value ?? '').replace(prefixes, '').toLowerCase().replace('unspecified', '');

@@ -2,7 +2,8 @@
 // The load of experts over time: samples of GetLoad, newest last, and the view of them.
 
 import {clock, count, number, rate, seconds} from './api.js';
-import {Table, byId, el, setText} from './dom.js';
+import {Table, byId, setText} from './dom.js';
+import {addTimes, timesOf} from './latency.js';
 import {CellMap, isDark, labelRows, legend, ramp} from './maps.js';
 
 function numbers(base64) {
@@ -34,7 +35,7 @@ export class LoadSamples {
       const rows = numbers(one.rows);
       const total = rows.reduce((sum, value) => sum + value, 0);
       const workers = (one.workers ?? []).map(
-          (worker) => ({id: worker.id, rows: numbers(worker.rows)}));
+          (worker) => ({id: worker.id, rows: numbers(worker.rows), times: timesOf(worker.times)}));
       byNumber.set(number(one.number), {number: number(one.number), begin: Date.parse(one.begin),
                                         duration: seconds(one.duration), rows, total, workers});
     }
@@ -62,8 +63,10 @@ export class LoadSamples {
     for (const sample of all) {
       for (let i = 0; i < rows.length; ++i) rows[i] += sample.rows[i];
       for (const worker of sample.workers) {
-        const sum = workers.get(worker.id) ?? new Float64Array(this.layers.length);
-        worker.rows.forEach((value, i) => sum[i] += value);
+        const sum = workers.get(worker.id) ??
+            {id: worker.id, rows: new Float64Array(this.layers.length), times: []};
+        worker.rows.forEach((value, i) => sum.rows[i] += value);
+        addTimes(sum.times, worker.times);
         workers.set(worker.id, sum);
       }
     }
@@ -71,7 +74,7 @@ export class LoadSamples {
       begin: all[0].begin, rows, number: -1,
       duration: all.reduce((sum, sample) => sum + sample.duration, 0),
       total: all.reduce((sum, sample) => sum + sample.total, 0),
-      workers: [...workers].map(([id, sum]) => ({id, rows: sum})),
+      workers: [...workers.values()],
     };
   }
 }
@@ -146,8 +149,9 @@ export class LoadView {
     byId('scrub').hidden = whole || samples.length === 0;
     byId('load-live').disabled = this.live;
     byId('load').classList.toggle('empty', this.shown === null);
-    this.map.idleHint = this.shown ? 'Point at a cell, or touch it, for its expert.' :
-        'No rows were served in the last ten minutes.';
+    this.map.idleHint = !this.shown ? 'No rows were served in the last ten minutes.' :
+        this.shown.total === 0 ? 'No rows were counted: GPUs exchange those of sessions in lockstep by themselves.' :
+        'Point at a cell, or touch it, for its expert.';
     this.drawMap(layers, experts);
     this.drawLine(at);
     this.fillTables(layers, experts);
@@ -241,9 +245,3 @@ export class LoadView {
     return rows ? rows.reduce((sum, value) => sum + value, 0) / this.shown.duration : 0;
   }
 }
-
-export const bar = (share, text) => {
-  const box = el('span', {class: 'bar'}, el('i'), el('b', {}, text));
-  box.firstChild.style.setProperty('width', `${Math.round(Math.min(share, 1) * 100)}%`);
-  return box;
-};

@@ -4,6 +4,7 @@
 import {age, bytes, count, get, number, rate, word} from './api.js';
 import {DispatchView} from './dispatch.js';
 import {badge, byId, el, setOptions, setText} from './dom.js';
+import {LatencyView, took} from './latency.js';
 import {LoadView} from './load.js';
 import {onSchemeChange} from './maps.js';
 import {Placement} from './plan.js';
@@ -21,7 +22,8 @@ class Page {
     Object.assign(this, {deployments: [], workers: [], events: new Map(), lastEvent: 0, sessions: [],
                          placement: null, planHash: '', failed: null, answeredAt: 0, shown: false});
     this.chosen = decodeURIComponent(new URLSearchParams(location.search).get('deployment') ?? '');
-    this.load = new LoadView((layer, expert) => this.workersOf(layer, expert), () => this.showWorkers());
+    this.load = new LoadView((layer, expert) => this.workersOf(layer, expert), () => this.showShown());
+    this.latency = new LatencyView(this.load, () => this.show());
     this.placementView = new PlacementView();
     this.dispatch = new DispatchView();
     this.workersView = new WorkersView(this.load);
@@ -123,7 +125,9 @@ class Page {
     this.eventsView.show(events);
   }
 
-  showWorkers() {
+  // What depends on the sample that is shown.
+  showShown() {
+    this.latency?.render();
     this.workersView?.show(this.workers);
   }
 
@@ -133,6 +137,7 @@ class Page {
     const perWorker = shown?.workers.map((one) => one.rows.reduce((a, b) => a + b, 0)) ?? [];
     const most = Math.max(...perWorker, 0);
     const mean = perWorker.reduce((a, b) => a + b, 0) / Math.max(1, perWorker.length);
+    const {p99} = this.latency;
     const state = word(deployment?.state) || 'none';
     const pending = number(deployment?.pending_epoch);
     const tiles = [
@@ -144,6 +149,7 @@ class Page {
       ['Sessions', count(deployment?.sessions ?? 0)],
       ['Rows', shown ? rate(shown.total / shown.duration) : 'none'],
       ['Busiest worker', mean > 0 ? `${(most / mean).toFixed(2)} x mean` : 'none'],
+      [p99 === null ? 'Step p99' : `Step p99, ${this.latency.kind}`, p99 === null ? 'none' : took(p99)],
     ];
     const key = tiles.map(([name, value]) => name + (value.textContent ?? value)).join('|');
     if (this.tiles === key) return;

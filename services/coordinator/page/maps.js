@@ -125,3 +125,10 @@ export function legend(element, name, from, to) {
   });
   element.replaceChildren(from, canvas, to);
 }
+
+// A text before a bar that is `share` (0 to 1) of the cell wide.
+export const bar = (share, text) => {
+  const box = el('span', {class: 'bar'}, el('i'), el('b', {}, text));
+  box.firstChild.style.setProperty('width', `${Math.round(Math.min(share, 1) * 100)}%`);
+  return box;
+};

@@ -3,7 +3,7 @@
 
 import {age, bytes, clock, number, rate, seconds, word} from './api.js';
 import {Table, badge, byId, el} from './dom.js';
-import {bar} from './load.js';
+import {bar} from './maps.js';
 
 const workerMeaning = {
   live: 'good', cordoned: 'idle', drained: 'idle', draining: 'warn', leaving: 'warn',
@@ -32,7 +32,6 @@ function stagingText(staging) {
 export class WorkersView {
   constructor(load) {
     this.load = load;
-    // Further facts about a worker, such as its latency, are further columns here.
     this.table = new Table(byId('worker-table'), [
       {title: 'Worker', data: (one) => one.id, class: 'name'},
       {title: 'State', data: (one) => word(one.state),

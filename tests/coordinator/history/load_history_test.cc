@@ -121,6 +121,37 @@ TEST(LoadHistoryTest, AnotherModelBeginsAnew) {
   EXPECT_THAT(view.samples[0]->rows, ElementsAre(0, 4));
 }
 
+WorkTimes Steps(WorkKind kind, int steps) {
+  WorkTimes times{.kind = kind};
+  for (int i = 0; i < steps; ++i) times.step.Observe(milliseconds(3));
+  return times;
+}
+
+TEST(LoadHistoryTest, TimesAddUpByWorkerAndKind) {
+  LoadHistory history({}, kStart);
+  history.Add(AShape(), "w0", AReport({{LayerId{2}, ExpertId{0}, 1}}), kStart, kWall);
+  const auto add = [&](const std::string& worker, WorkTimes times, Duration after) {
+    history.AddTimes("demo", AShape(), worker, {std::move(times)}, kStart + after, kWall);
+  };
+
+  add("w0", Steps(WorkKind::kDecode, 2), milliseconds(100));
+  add("w0", Steps(WorkKind::kDecode, 3), milliseconds(1100));
+  add("w0", Steps(WorkKind::kPrefill, 1), milliseconds(1100));
+  add("w1", Steps(WorkKind::kLockstep, 4), milliseconds(2100));
+
+  const LoadView view = history.View("demo", {}, kStart + milliseconds(2500));
+  ASSERT_EQ(view.samples.size(), 2U);
+  EXPECT_THAT(view.samples[0]->workers.at(0).times,
+              ElementsAre(Steps(WorkKind::kDecode, 5), Steps(WorkKind::kPrefill, 1)));
+  // Without a row.
+  EXPECT_THAT(view.samples[1]->workers.at(0).times, ElementsAre(Steps(WorkKind::kLockstep, 4)));
+  EXPECT_THAT(view.samples[1]->workers.at(0).rows, ElementsAre(0, 0));
+  const std::size_t bytes = history.bytes();
+  EXPECT_GT(bytes, 3 * sizeof(WorkTimes));
+  history.KeepOnly([](const std::string&) { return false; });
+  EXPECT_EQ(history.bytes(), 0U);
+}
+
 // Ten minutes of the largest model that the header speaks of, and a bound for more of them.
 TEST(LoadHistoryTest, TakesTheMemoryThatItSays) {
   LoadShape shape{.layers = std::vector<LayerId>(61), .experts = 256};
@@ -131,18 +162,57 @@ TEST(LoadHistoryTest, TakesTheMemoryThatItSays) {
         history->Add(shape, absl::StrCat("w", w),
                      AReport({{LayerId{0}, ExpertId{w}, 1}}, deployment), kStart + i * seconds(2),
                      kWall);
+        for (const WorkKind kind : {WorkKind::kDecode, WorkKind::kPrefill}) {
+          history->AddTimes(deployment, shape, absl::StrCat("w", w), {Steps(kind, 1)},
+                            kStart + i * seconds(2), kWall);
+        }
       }
     }
   };
   LoadHistory history({}, kStart);
 
   fill(&history, "a");
-  EXPECT_GT(history.bytes(), 20U << 20);
-  EXPECT_LT(history.bytes(), 22U << 20);
+  EXPECT_GT(history.bytes(), 26U << 20);
+  EXPECT_LT(history.bytes(), 28U << 20);
   for (const char* name : {"b", "c", "d", "e"}) fill(&history, name);
 
   EXPECT_LE(history.bytes(), std::size_t{64} << 20);
   EXPECT_EQ(history.View("e", {}, kStart + seconds(598)).last, 300U);
+}
+
+// Times are of a whole worker, rows are not.
+TEST(LoadHistoryTest, ACoordinatorShowsTimesWithTheDeploymentsThatWereServed) {
+  Cluster cluster;
+  FakeWorker& w0 = cluster.Join("w0");
+  FakeWorker& w1 = cluster.Join("w1");
+  for (const char* name : {"demo", "idle"}) {
+    DeploymentSpec spec = MakeSpec();
+    spec.name = name;
+    SY_ASSERT_OK(cluster.Apply(spec).status());
+  }
+  cluster.Advance(seconds(30));
+  const LayerId layer = cluster.Deployment().layers.front();
+  const auto say = [&](FakeWorker& worker, std::vector<LoadReport> load, int steps) {
+    Heartbeat heartbeat = worker.heartbeat;
+    heartbeat.load = std::move(load);
+    heartbeat.times = {Steps(WorkKind::kLockstep, steps)};
+    cluster.Say(worker, heartbeat);
+  };
+
+  say(w0, {AReport({{layer, ExpertId{1}, 5}})}, 3);
+
+  ASSERT_EQ(cluster.Load("demo").samples.size(), 1U);
+  EXPECT_THAT(cluster.Load("demo").samples[0]->workers.at(0).times,
+              ElementsAre(Steps(WorkKind::kLockstep, 3)));
+  EXPECT_THAT(cluster.Load("idle").samples, IsEmpty());
+
+  // A GPU in lockstep counts no rows, so that it may be either.
+  say(w1, {}, 2);
+
+  ASSERT_EQ(cluster.Load("demo").samples[0]->workers.size(), 2U);
+  EXPECT_THAT(cluster.Load("demo").samples[0]->workers[1].times,
+              ElementsAre(Steps(WorkKind::kLockstep, 2)));
+  ASSERT_EQ(cluster.Load("idle").samples.size(), 1U);
 }
 
 TEST(LoadHistoryTest, ACoordinatorKeepsTheLoadOfWorkersThatServe) {

@@ -109,6 +109,20 @@ class RandomMessages {
     return report;
   }
 
+  // Each kind at most once, none of them empty.
+  std::vector<WorkTimes> Times() {
+    std::vector<WorkTimes> all;
+    for (const WorkKind kind : {WorkKind::kDecode, WorkKind::kPrefill, WorkKind::kLockstep}) {
+      if (rng_.Below(2) == 0) continue;
+      WorkTimes& times = all.emplace_back(WorkTimes{.kind = kind});
+      times.step.buckets[rng_.Below(times.step.buckets.size())] = 1 + rng_.Below(1000);
+      times.step.sum = rng_.Next() >> 1;
+      if (rng_.Below(2) == 0) continue;
+      times.queue.buckets[rng_.Below(times.queue.buckets.size())] = 1 + rng_.Below(1000);
+      times.queue.sum = rng_.Next() >> 1;
+    }
+    return all;
+  }
   LoadReport Load() {
     LoadReport report{Text(), Epoch{rng_.Next()}, {}};
     for (std::int32_t layer = 0; layer < 3; ++layer) {
@@ -136,7 +150,7 @@ class RandomMessages {
             rng_.NextId<LifeSecret>()};
       case 1:
         return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); }),
-                         List([this] { return Load(); })};
+                         List([this] { return Load(); }), Times()};
       case 2:
         return PrepareAck{Text(), Epoch{rng_.Next()}, rng_.Next(), Digest()};
       case 3:

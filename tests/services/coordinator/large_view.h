@@ -25,10 +25,13 @@ namespace switchyard::testing {
 inline constexpr std::int32_t kLargeLayers = 61;
 inline constexpr std::int32_t kLargeExperts = 256;
 inline constexpr std::int32_t kLargeWorkers = 32;
+// Among them: one whose steps take long, and one that does not report how long they take.
+inline constexpr std::int32_t kSlowWorker = 13;
+inline constexpr std::int32_t kOldWorker = 30;
 
 class LargeView {
  public:
-  explicit LargeView(std::int32_t samples = 300) : rng_(61) {
+  explicit LargeView(std::int32_t samples = 300) : rng_(61), slow_from_(samples / 2) {
     MakePlan();
     MakeWorkers();
     MakeDeployment();
@@ -63,10 +66,17 @@ class LargeView {
           report.experts.push_back({layer.layer, one.expert, static_cast<std::uint32_t>(rows)});
         }
       }
-      load.Add(shape, worker.id, report, now,
-               ReadWallTime() - std::chrono::seconds(600) + interval * std::chrono::seconds(2));
+      const WallTime at =
+          ReadWallTime() - std::chrono::seconds(600) + interval * std::chrono::seconds(2);
+      load.Add(shape, worker.id, report, now, at);
+      // One worker is of an older build.
+      if (self.value != kOldWorker) {
+        load.AddTimes("chat", shape, worker.id, Times(self, interval), now, at);
+      }
     }
   }
+
+  static std::string SlowWorkerName() { return WorkerName(kSlowWorker); }
 
   Plan plan;
   CoordinatorView view;
@@ -77,6 +87,23 @@ class LargeView {
 
  private:
   static constexpr TimePoint kStart{std::chrono::seconds(100)};
+
+  // Decode and prefill; one worker became slower than the others half way, and its queue longer.
+  std::vector<WorkTimes> Times(WorkerOrdinal worker, std::int32_t interval) {
+    std::vector<WorkTimes> all{{.kind = WorkKind::kDecode}, {.kind = WorkKind::kPrefill}};
+    const auto about = [&](std::uint64_t microseconds) {
+      return std::chrono::microseconds(microseconds * (60 + rng_.Below(80)) / 100);
+    };
+    const std::uint64_t slow = worker.value == kSlowWorker && interval >= slow_from_ ? 8 : 1;
+    for (int i = 0; i < 200; ++i) {
+      all[0].step.Observe(about(400 * slow));
+      all[0].queue.Observe(about(60 * slow));
+      if (i % 20 != 0) continue;
+      all[1].step.Observe(about(30'000 * slow));
+      all[1].queue.Observe(about(4'000 * slow));
+    }
+    return all;
+  }
 
   static std::string WorkerName(std::int32_t i) { return absl::StrCat("moe-", i / 8, "-", i % 8); }
 
@@ -223,6 +250,7 @@ class LargeView {
   }
 
   SeededRng rng_;
+  const std::int32_t slow_from_;
   std::int32_t said_ = 0;
 };
 

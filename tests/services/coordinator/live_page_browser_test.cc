@@ -22,7 +22,9 @@
 namespace switchyard {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::LargeView;
+using ::testing::MatchesRegex;
 using testing::RunProgram;
 
 // What the issue asks for, measured by the page itself.
@@ -104,6 +106,42 @@ TEST_F(LivePageBrowserTest, TheLargestStateIsThereWithinASecond) {
   EXPECT_EQ(Result(result, 2), "32");
   // Two sources, three phases, and the draft layer apart.
   EXPECT_EQ(Result(result, 3), "12");
+}
+
+// In words, beside the colors: who is slow, and who does not tell.
+TEST_F(LivePageBrowserTest, ShowsHowLongStepsTakeAtEachWorker) {
+  const LargeView large(10);
+  const std::string rows = "[...document.querySelectorAll('#latency-table tbody tr')]";
+  const std::string map = "document.getElementById('latency-map')";
+
+  const auto result = Browse(
+      large.Sources(),
+      {"--run", absl::StrCat("`${", map, ".width} x ${", map, ".height}`"),  //
+       "--run", absl::StrCat(rows, ".at(0).textContent"),                    //
+       "--run", absl::StrCat(rows, ".at(-1).textContent"),                   //
+       "--run", absl::StrCat(rows, ".length + ''"),                          //
+       "--run",
+       absl::StrCat("const box = ", map, ".getBoundingClientRect();", map,
+                    ".dispatchEvent(new PointerEvent('pointermove', {clientX: box.left + 2, "
+                    "clientY: box.top + 2})); document.getElementById('latency-hint').textContent"),
+       "--run",
+       absl::StrCat("const work = document.getElementById('latency-work'); work.value = 'prefill';"
+                    "work.dispatchEvent(new Event('change'));",
+                    rows, ".at(0).textContent")});
+
+  ExpectQuietAndAtHome(result);
+  EXPECT_EQ(Result(result, 0), "10 x 32");
+  // Decode takes 0.4 ms, at the slow one eight times as long.
+  EXPECT_THAT(Result(result, 1),
+              MatchesRegex(absl::StrCat(LargeView::SlowWorkerName(),
+                                        "133/s[2-4]\\.[0-9] ms[45]\\.[0-9] ms.*us.*")));
+  EXPECT_THAT(Result(result, 2), HasSubstr("not reported----"));
+  EXPECT_EQ(Result(result, 3), std::to_string(testing::kLargeWorkers));
+  EXPECT_THAT(Result(result, 4),
+              MatchesRegex("moe-0-0, .*: 100/s decode steps, step p50 .* us, p99 .* us; queue p50 "
+                           ".* us, p99 .* us"));
+  EXPECT_THAT(Result(result, 5),
+              MatchesRegex(absl::StrCat(LargeView::SlowWorkerName(), "6.7/s[1-4].. ms.*")));
 }
 
 // What people name things with is shown as it is, and runs nothing.

@@ -1,5 +1,7 @@
 #include "services/coordinator/load_query.h"
 
+#include <numeric>
+
 #include "gtest/gtest.h"
 
 #include "services/grpc/grpc_constants.h"
@@ -43,6 +45,13 @@ TEST(LoadQueryTest, TablesAreThoseOfTheHistory) {
   }
   ASSERT_EQ(load.samples(0).workers_size(), testing::kLargeWorkers);
   EXPECT_EQ(At(load.samples(0).workers(4).rows(), 60), expected->workers[4].rows[60]);
+  const auto& times = load.samples(0).workers(4).times();
+  ASSERT_EQ(times.size(), 2);
+  EXPECT_EQ(times[0].kind(), v1::WORK_KIND_DECODE);
+  EXPECT_EQ(std::accumulate(times[0].step().buckets().begin(), times[0].step().buckets().end(), 0U),
+            200U);
+  EXPECT_TRUE(times[0].has_queue());
+  EXPECT_EQ(load.samples(0).workers(testing::kOldWorker).times_size(), 0);
 }
 
 // An answer is bounded however much is kept, and successive questions get all of it.
