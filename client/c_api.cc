@@ -87,10 +87,11 @@ constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 // Sizes of the structures of older ABIs, which end before the fields that the next one has added.
 constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_dir);
 constexpr std::uint32_t kClientOptionsSize2 = offsetof(sy_client_options, data_ports);
+constexpr std::uint32_t kClientOptionsSize3 = offsetof(sy_client_options, tls_dir);
 constexpr std::uint32_t kSessionOptionsSize1 = offsetof(sy_session_options, binding);
 constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
 constexpr std::uint32_t kStepRequestSize2 = offsetof(sy_step_request, y_on_stream);
-static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 &&
+static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kClientOptionsSize3 == 72 &&
               kSessionOptionsSize1 == 48 && kStepRequestSize1 == 88 && kStepRequestSize2 == 96);
 
 // The caller's structure as one of this ABI: fields that an older one does not have are 0, those
@@ -213,7 +214,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client_options given;
-  if (!Read(options, {kClientOptionsSize1, kClientOptionsSize2}, &given))
+  if (!Read(options, {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3}, &given))
     return SY_INVALID_ARGUMENT;
   auto made = std::make_unique<sy_client>();
   // From here on the caller owns the client, whatever follows.
@@ -227,6 +228,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   wanted.ring_dir = TextOf(given.ring_dir);
   wanted.device = TextOf(given.device);
   wanted.data_ports = TextOf(given.data_ports);
+  wanted.tls_dir = TextOf(given.tls_dir);
   if (given.net_devices != nullptr) wanted.net_devices = given.net_devices;
   wanted.busy_poll = std::chrono::microseconds(given.busy_poll_us);
   wanted.timeout =

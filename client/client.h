@@ -44,6 +44,10 @@ struct ClientOptions {
   // How long a caller that waits for a step looks for answers, instead of sleeping, after each
   // frame that came or went; p2p only. Saves wake-ups and takes a CPU meanwhile; 0: sleeps.
   Duration busy_poll{};
+  // Folder with ca.crt, tls.crt, tls.key and identities.yaml (services/config/security_files.h):
+  // mutual TLS with coordinator and workers. Empty: nothing is encrypted. Rows that do not go over
+  // gRPC are not encrypted either way.
+  std::string tls_dir;
 };
 
 // The parts of a Client, which owns them.

@@ -13,6 +13,7 @@
 #include "core/base/port_range.h"
 #include "core/base/status_macros.h"
 #include "services/channels/grpc_channels.h"
+#include "services/config/security_files.h"
 #include "services/tracing/trace_exporter.h"
 #include "worker/registry/device_registry.h"
 #include "worker/registry/transport_registry.h"
@@ -63,10 +64,12 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Connect(const ClientOptions& opt
   }
   SystemRng rng;
   parts.incarnation = rng.NextId<Incarnation>();
+  SY_ASSIGN_OR_RETURN(const std::shared_ptr<const TransportSecurity> security,
+                      OpenSecurity(options.tls_dir, /*logger=*/nullptr));
   // With a gateway this channel only reads counters from workers.
-  parts.sessions = MakeGrpcSessionChannel(options.coordinator);
+  parts.sessions = MakeGrpcSessionChannel(options.coordinator, security);
   if (!options.gateway.empty()) {
-    parts.steps = MakeGrpcStepChannel();
+    parts.steps = MakeGrpcStepChannel(security);
   } else {
     if (parts.device == nullptr) {
       SY_ASSIGN_OR_RETURN(parts.device, MakeDevice(kDefaultDevice));

@@ -27,7 +27,7 @@
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 5u
+#define SY_ABI_VERSION 6u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -103,6 +103,8 @@ typedef struct sy_client_options {
   const char* device;
   /* p2p only: "FIRST-LAST", the TCP ports at which workers reach this process; NULL: any. */
   const char* data_ports;
+  /* Folder with ca.crt, tls.crt, tls.key and identities.yaml, for mutual TLS; NULL: no encryption. */
+  const char* tls_dir;
 } sy_client_options;
 typedef struct sy_session_options {
   uint32_t size;

@@ -173,12 +173,12 @@ Duration Seconds(double seconds) {
 
 ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
   const std::map<std::string, Verb> verbs{
-      {"apply", Verb::kApply},     {"diff", Verb::kDiff},     {"rollback", Verb::kRollback},
-      {"delete", Verb::kDelete},   {"cordon", Verb::kCordon}, {"uncordon", Verb::kUncordon},
-      {"drain", Verb::kDrain},     {"wait", Verb::kWait},     {"top", Verb::kTop},
-      {"traces", Verb::kTraces},   {"get", Verb::kGet},       {"describe", Verb::kDescribe},
-      {"explain", Verb::kExplain}, {"model", raw.model_verb}, {"config", Verb::kConfig},
-      {"version", Verb::kVersion}};
+      {"apply", Verb::kApply},     {"diff", Verb::kDiff},      {"rollback", Verb::kRollback},
+      {"delete", Verb::kDelete},   {"cordon", Verb::kCordon},  {"uncordon", Verb::kUncordon},
+      {"drain", Verb::kDrain},     {"wait", Verb::kWait},      {"top", Verb::kTop},
+      {"traces", Verb::kTraces},   {"get", Verb::kGet},        {"describe", Verb::kDescribe},
+      {"explain", Verb::kExplain}, {"model", raw.model_verb},  {"certs", Verb::kCerts},
+      {"config", Verb::kConfig},   {"version", Verb::kVersion}};
   if (verb == "completion") return {std::nullopt, 0, CompletionScript(raw.kind)};
   CommandLine& line = raw.line;
   line.verb = verbs.at(verb);

@@ -18,6 +18,7 @@
 //   syctl explain layer N [--phase P] [--edge SOURCE:WORKER]
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
 //   syctl model buffers PATH [--ranks N] [--tokens M] [--hccl-buffsize MB]
+//   syctl certs ensure|show DIR
 //   syctl config get-contexts|current-context|use-context|set-context|delete-context [NAME]
 //   syctl version [--client]
 #pragma once
@@ -29,6 +30,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/default_address.h"
+#include "ctl/certs/certs.h"
 #include "ctl/output/format.h"
 #include "ctl/sizing/buffers.h"
 #include "ctl/waiting.h"
@@ -55,6 +57,7 @@ enum class Verb {
   kExplain,
   kModelInspect,
   kModelBuffers,
+  kCerts,
   kConfig,
   kVersion
 };
@@ -104,6 +107,7 @@ struct CommandLine {
   std::string edge_source;                    // explain; empty: all edges of the plan
   std::string edge_worker;                    // explain; set together with edge_source
   std::string path;                           // model inspect
+  CertsOptions certs;                         // certs
   BufferOptions buffers;                      // model buffers
   std::optional<std::int32_t> only_layer;     // model inspect
   std::string worker_kind;                    // model inspect; empty: all kinds

@@ -1,5 +1,6 @@
 #include "ctl/commands.h"
 
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -164,6 +165,16 @@ absl::Status ModelBuffers(const Run& run, std::string* out) {
   return CheckWindows(sizes);
 }
 
+absl::Status Certs(const Run& run, std::string* out) {
+  const CertsOptions& options = run.line.certs;
+  const std::int64_t now_s = std::time(nullptr);
+  SY_ASSIGN_OR_RETURN(
+      const std::vector<CertificateRow> rows,
+      options.show ? ShowCertificates(options.dir, now_s) : EnsureCertificates(options, now_s));
+  *out += run.json() ? Print(CertificatesJson(rows)) : CertificatesText(rows, now_s);
+  return absl::OkStatus();
+}
+
 absl::Status Traces(const Run& run, std::string* out) {
   const auto keep = [out](const std::string& text) {
     *out += text;
@@ -231,6 +242,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return InspectModel(run, out);
     case Verb::kModelBuffers:
       return ModelBuffers(run, out);
+    case Verb::kCerts:
+      return Certs(run, out);
     case Verb::kConfig:
       return Config(run, out);
     case Verb::kVersion:

@@ -93,7 +93,7 @@ absl::Status Config(const Run& run, std::string* out) {
 absl::Status UseContext(const Environment& environment, CommandLine* line) {
   line->contexts_path = environment.contexts_path;
   const bool alone = line->verb == Verb::kConfig || line->verb == Verb::kModelInspect ||
-                     line->verb == Verb::kModelBuffers ||
+                     line->verb == Verb::kModelBuffers || line->verb == Verb::kCerts ||
                      (line->verb == Verb::kVersion && line->client_only);
   if (alone) return absl::OkStatus();
   // A context's own folder goes before that of the environment, the flag's before both.

@@ -58,11 +58,12 @@ absl::StatusOr<Contexts> ReadDocument(const std::string& path, const YAML::Node&
   if (const YAML::Node all = document["contexts"]; all && !all.IsNull()) {
     SY_RETURN_IF_ERROR(CheckKeys(path, all, {}));
     for (const auto& item : all) {
-      SY_RETURN_IF_ERROR(CheckKeys(path, item.second, {"target", "deployment"}));
+      SY_RETURN_IF_ERROR(CheckKeys(path, item.second, {"target", "deployment", "tls_dir"}));
       Context context;
       context.name = item.first.Scalar();
       SY_ASSIGN_OR_RETURN(context.target, ReadWord(path, item.second, "target"));
       SY_ASSIGN_OR_RETURN(context.deployment, ReadWord(path, item.second, "deployment"));
+      SY_ASSIGN_OR_RETURN(context.tls_dir, ReadWord(path, item.second, "tls_dir"));
       if (context.target.empty()) {
         return BadConfigAt(path, LineOf(item.first), context.name, "has no target");
       }
@@ -106,6 +107,7 @@ void Contexts::Set(const Context& context) {
     if (each.name != context.name) continue;
     if (!context.target.empty()) each.target = context.target;
     if (!context.deployment.empty()) each.deployment = context.deployment;
+    if (!context.tls_dir.empty()) each.tls_dir = context.tls_dir;
     return;
   }
   all.push_back(context);
@@ -135,6 +137,9 @@ absl::Status WriteContexts(const std::string& path, const Contexts& contexts) {
     absl::StrAppend(&text, "  ", Quoted(each.name), ":\n    target: ", Quoted(each.target), "\n");
     if (!each.deployment.empty()) {
       absl::StrAppend(&text, "    deployment: ", Quoted(each.deployment), "\n");
+    }
+    if (!each.tls_dir.empty()) {
+      absl::StrAppend(&text, "    tls_dir: ", Quoted(each.tls_dir), "\n");
     }
   }
   std::error_code error;

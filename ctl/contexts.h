@@ -5,6 +5,7 @@
 //     prod:
 //       target: coordinator.example:7700
 //       deployment: chat
+//       tls_dir: /etc/switchyard/tls
 //
 // It is ~/.config/syctl.yaml unless XDG_CONFIG_HOME says otherwise. Thread-safe.
 #pragma once
@@ -22,6 +23,7 @@ struct Context {
   std::string target;
   // The deployment that commands mean which name none; may be empty.
   std::string deployment;
+  std::string tls_dir;  // services/config/security_files.h; empty: nothing is encrypted
 };
 
 struct Contexts {

@@ -10,10 +10,13 @@ namespace switchyard::ctl {
 
 using Stub = v1::CoordinatorService::Stub;
 
-CoordinatorClient::CoordinatorClient(std::string target, Duration timeout)
+CoordinatorClient::CoordinatorClient(std::string target, Duration timeout,
+                                     std::shared_ptr<const TransportSecurity> security)
     : target_(std::move(target)),
       timeout_(timeout),
-      stub_(v1::CoordinatorService::NewStub(MakeGrpcChannel(target_, kControlMessageBytesMax))) {}
+      security_(std::move(security)),
+      stub_(v1::CoordinatorService::NewStub(MakeGrpcChannel(target_, kControlMessageBytesMax, {},
+                                                            {security_, Role::kCoordinator}))) {}
 
 template <typename Request, typename Response>
 absl::StatusOr<Response> CoordinatorClient::Call(grpc::Status (Stub::*method)(grpc::ClientContext*,

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
+#include "services/security/transport_security.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
 
 namespace switchyard::ctl {
@@ -18,10 +19,15 @@ namespace switchyard::ctl {
 class CoordinatorClient {
  public:
   // Connects on the first call. `timeout` applies to each call.
-  CoordinatorClient(std::string target, Duration timeout);
+  // `security`: null for plain connections; else workers are asked over it, too.
+  CoordinatorClient(std::string target, Duration timeout,
+                    std::shared_ptr<const TransportSecurity> security = nullptr);
 
   // For error texts and 'syctl version'.
   [[nodiscard]] const std::string& target() const { return target_; }
+  [[nodiscard]] const std::shared_ptr<const TransportSecurity>& security() const {
+    return security_;
+  }
 
   // The arguments are those of the request messages in coordinator.proto. Each function makes one
   // blocking call.
@@ -54,6 +60,7 @@ class CoordinatorClient {
 
   const std::string target_;
   const Duration timeout_;
+  const std::shared_ptr<const TransportSecurity> security_;
   const std::unique_ptr<v1::CoordinatorService::Stub> stub_;
 };
 

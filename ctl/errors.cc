@@ -16,7 +16,8 @@ std::string NextStep(const absl::Status& status) {
   if (MetadataOf(status).contains("checkpoint")) return "";
   switch (ReasonOf(status)) {
     case Reason::kCoordinatorLost:
-      return "check that switchyard-coordinator runs there, or use --target host:port";
+      return "check that switchyard-coordinator runs there, or use --target host:port, and "
+             "--tls-dir where it takes certificates";
     case Reason::kNotReady:
       // Waiting does not help where workers are missing.
       if (absl::IsFailedPrecondition(status)) return "add workers; 'syctl get workers' lists them";

@@ -22,6 +22,7 @@ int main(int argc, char** argv) {
   };
   switchyard::ctl::Environment environment;
   environment.target = variable("SYCTL_TARGET");
+  environment.tls_dir = variable("SYCTL_TLS_DIR");
   environment.no_color = !variable("NO_COLOR").empty() || variable("TERM") == "dumb";
   environment.contexts_path =
       switchyard::ctl::ContextsPath(variable("XDG_CONFIG_HOME"), variable("HOME"));

@@ -118,7 +118,7 @@ absl::StatusOr<std::vector<ProgramMetrics>> Collect(const Run& run) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, WantedWorkers(run));
   v1::GetStatusRequest request;
   request.set_metrics(true);
-  std::vector<WorkerSample> samples = AskWorkers(workers, request);
+  std::vector<WorkerSample> samples = AskWorkers(run, workers, request);
   for (std::size_t i = 0; i < workers.size(); ++i) {
     programs.push_back({workers[i].id(), std::string(samples[i].status.message()),
                         std::move(*samples[i].answer.mutable_metrics())});

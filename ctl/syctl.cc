@@ -9,6 +9,7 @@
 #include "ctl/coordinator_client.h"
 #include "ctl/errors.h"
 #include "ctl/output/format.h"
+#include "services/config/security_files.h"
 #include "services/config/yaml_text.h"
 
 namespace switchyard::ctl {
@@ -79,9 +80,14 @@ SyctlResult RunSyctl(const std::vector<std::string>& words, const Terminal& term
   }
   SyctlResult result;
   absl::Status status = UseContext(environment, &line);
+  absl::StatusOr<std::shared_ptr<const TransportSecurity>> security = nullptr;
+  if (status.ok()) {
+    security = OpenSecurity(line.tls_dir, /*logger=*/nullptr);
+    status = security.status();
+  }
   const bool usable = status.ok();
   if (usable) {
-    CoordinatorClient coordinator(line.target, line.timeout);
+    CoordinatorClient coordinator(line.target, line.timeout, *security);
     status = RunCommand(line, coordinator, screen, &result);
   }
   // Nor does a sentence that a list is empty belong among its lines.

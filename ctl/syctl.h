@@ -22,6 +22,7 @@ struct Terminal {
 // Environment variables that count, as main read them.
 struct Environment {
   std::string target;         // SYCTL_TARGET
+  std::string tls_dir;        // SYCTL_TLS_DIR
   bool no_color = false;      // NO_COLOR is set, or the terminal has no colors
   std::string contexts_path;  // of the file of contexts
 };

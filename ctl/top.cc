@@ -61,10 +61,10 @@ Json ToJson(const std::vector<TopRow>& rows) {
 
 absl::Status Measure(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const std::vector<v1::Worker> workers, WantedWorkers(run));
-  const std::vector<WorkerSample> before = AskWorkers(workers, {});
+  const std::vector<WorkerSample> before = AskWorkers(run, workers, {});
   Pause();
   Pause();
-  const std::vector<WorkerSample> after = AskWorkers(workers, {});
+  const std::vector<WorkerSample> after = AskWorkers(run, workers, {});
   // Again: one may have been drained, or have left, while it was measured.
   SY_ASSIGN_OR_RETURN(const v1::ListWorkersResponse now, run.coordinator.Workers());
   std::vector<TopRow> rows;

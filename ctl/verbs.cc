@@ -279,43 +279,13 @@ void AddExplain(CLI::App& app, RawCommandLine& raw) {
                             "  syctl explain layer 3 --edge gpu:npu\n"));
 }
 
-// Counts that buffers grow with. Their bounds keep every size below 2^63.
-void AddModelBuffers(CLI::App* model, RawCommandLine& raw) {
-  CLI::App* verb = model->add_subcommand(
-      "buffers", "Show the buffers that DeepEP and HCCL would need, beside our own rows");
-  verb->callback([&raw] { raw.model_verb = Verb::kModelBuffers; });
-  BufferOptions& all = raw.line.buffers;
-  verb->add_option("PATH", all.path, "The checkpoint's folder")->required();
-  const auto count = [verb](const char* flag, std::int64_t& value, std::int64_t most,
-                            const char* help) {
-    verb->add_option(flag, value, help)
-        ->check(CLI::Range(std::int64_t{1}, most))
-        ->capture_default_str();
-  };
-  count("--ranks", all.ranks, 1024, "Ranks that share the experts");
-  count("--tokens", all.tokens, 4096, "Tokens of a rank's step in low_latency mode, at most");
-  count("--normal-tokens", all.normal_tokens, 131072, "Tokens of a rank's step in normal mode");
-  count("--sms", all.sms, 1024, "SMs of DeepEP's normal mode, even");
-  count("--chunk", all.chunk, 65536, "Its num_max_nvl_chunked_recv_tokens");
-  verb->add_option("--shared-experts", all.shared_experts,
-                   "Shared experts that travel too, on NPUs")
-      ->check(CLI::Range(std::int64_t{0}, std::int64_t{64}));
-  verb->add_option("--hccl-buffsize", all.hccl_mb,
-                   "HCCL_BUFFSIZE of the workers in MiB: exit code 1 if a window needs more")
-      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
-  verb->footer(
-      "-o table|json: output format (default: table on a terminal, else json).\n"
-      "Examples:\n"
-      "  syctl model buffers models/sqlite-moe-7m --ranks 4\n"
-      "  syctl model buffers /models/deepseek-v3 --ranks 16 --hccl-buffsize 600\n");
-}
-
 // Reads a checkpoint only, so it has no global options except the output format.
 void AddModel(CLI::App& app, RawCommandLine& raw) {
   CLI::App* verb = app.add_subcommand("model", "Inspect a checkpoint; needs no coordinator");
   verb->require_subcommand(1);
   verb->footer("Example:\n  syctl model inspect models/sqlite-moe-7m\n");
-  AddModelBuffers(verb, raw);
+  CLI::App* buffers = AddBuffersVerb(*verb, &raw.line.buffers);
+  buffers->callback([&raw] { raw.model_verb = Verb::kModelBuffers; });
   CLI::App* inspect = verb->add_subcommand(
       "inspect", "Show layers, schemes, tensors, and how rows would travel to each kind of worker");
   inspect->add_option("PATH", raw.line.path, "The checkpoint's folder")->required();
@@ -464,8 +434,9 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
 
 const std::vector<std::string>& Verbs() {
   static const std::vector<std::string> verbs{
-      "apply", "diff",   "rollback", "delete",  "cordon", "uncordon", "drain",      "wait",   "get",
-      "top",   "traces", "describe", "explain", "model",  "config",   "completion", "version"};
+      "apply",   "diff",  "rollback", "delete", "cordon",     "uncordon",
+      "drain",   "wait",  "get",      "top",    "traces",     "describe",
+      "explain", "model", "certs",    "config", "completion", "version"};
   return verbs;
 }
 
@@ -483,6 +454,7 @@ void AddVerbs(CLI::App& app, RawCommandLine& raw) {
   AddDescribe(app, raw);
   AddExplain(app, raw);
   AddModel(app, raw);
+  AddCertsVerb(app, &raw.line.certs);
   AddConfig(app, raw);
   AddCompletion(app, raw);
   AddVersion(app, raw);

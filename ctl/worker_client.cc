@@ -22,9 +22,10 @@ constexpr std::size_t kAskedAtOnce = 16;
 // A worker answers within milliseconds; one that is out of reach must not hold up the others.
 constexpr Duration kAnswerMax = std::chrono::seconds(2);
 
-WorkerSample Ask(const v1::Worker& worker, const v1::GetStatusRequest& request) {
-  const auto stub =
-      v1::ExpertService::NewStub(MakeGrpcChannel(worker.endpoint(), kControlMessageBytesMax));
+WorkerSample Ask(const v1::Worker& worker, const v1::GetStatusRequest& request,
+                 const PeerSecurity& security) {
+  const auto stub = v1::ExpertService::NewStub(
+      MakeGrpcChannel(worker.endpoint(), kControlMessageBytesMax, {}, security));
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(kAnswerMax));
   WorkerSample sample;
@@ -36,14 +37,15 @@ WorkerSample Ask(const v1::Worker& worker, const v1::GetStatusRequest& request) 
 
 }  // namespace
 
-std::vector<WorkerSample> AskWorkers(const std::vector<v1::Worker>& workers,
+std::vector<WorkerSample> AskWorkers(const Run& run, const std::vector<v1::Worker>& workers,
                                      const v1::GetStatusRequest& request) {
+  const PeerSecurity security{run.coordinator.security(), Role::kWorker};
   std::vector<WorkerSample> samples(workers.size());
   for (std::size_t first = 0; first < workers.size(); first += kAskedAtOnce) {
     const std::size_t end = std::min(first + kAskedAtOnce, workers.size());
     std::vector<std::thread> threads;
     for (std::size_t i = first; i < end; ++i) {
-      threads.emplace_back([&, i] { samples[i] = Ask(workers[i], request); });
+      threads.emplace_back([&, i] { samples[i] = Ask(workers[i], request, security); });
     }
     for (std::thread& thread : threads) thread.join();
   }

@@ -22,7 +22,7 @@ struct WorkerSample {
 };
 // In the order of `workers`, asked at the same time. A worker that does not answer within two
 // seconds has an error of its own (kUnavailable, WORKER_LOST).
-std::vector<WorkerSample> AskWorkers(const std::vector<v1::Worker>& workers,
+std::vector<WorkerSample> AskWorkers(const Run& run, const std::vector<v1::Worker>& workers,
                                      const v1::GetStatusRequest& request);
 
 // All workers, or the one that the command line names. Errors: those of CoordinatorClient;

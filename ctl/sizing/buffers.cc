@@ -180,4 +180,35 @@ nlohmann::ordered_json BuffersJson(const BufferSizes& sizes) {
           {"buffers", std::move(needs)}};
 }
 
+// Counts that buffers grow with. Their bounds keep every size below 2^63.
+CLI::App* AddBuffersVerb(CLI::App& model, BufferOptions* options) {
+  CLI::App* verb = model.add_subcommand(
+      "buffers", "Show the buffers that DeepEP and HCCL would need, beside our own rows");
+  BufferOptions& all = *options;
+  verb->add_option("PATH", all.path, "The checkpoint's folder")->required();
+  const auto count = [verb](const char* flag, std::int64_t& value, std::int64_t most,
+                            const char* help) {
+    verb->add_option(flag, value, help)
+        ->check(CLI::Range(std::int64_t{1}, most))
+        ->capture_default_str();
+  };
+  count("--ranks", all.ranks, 1024, "Ranks that share the experts");
+  count("--tokens", all.tokens, 4096, "Tokens of a rank's step in low_latency mode, at most");
+  count("--normal-tokens", all.normal_tokens, 131072, "Tokens of a rank's step in normal mode");
+  count("--sms", all.sms, 1024, "SMs of DeepEP's normal mode, even");
+  count("--chunk", all.chunk, 65536, "Its num_max_nvl_chunked_recv_tokens");
+  verb->add_option("--shared-experts", all.shared_experts,
+                   "Shared experts that travel too, on NPUs")
+      ->check(CLI::Range(std::int64_t{0}, std::int64_t{64}));
+  verb->add_option("--hccl-buffsize", all.hccl_mb,
+                   "HCCL_BUFFSIZE of the workers in MiB: exit code 1 if a window needs more")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{1} << 20));
+  verb->footer(
+      "-o table|json: output format (default: table on a terminal, else json).\n"
+      "Examples:\n"
+      "  syctl model buffers models/sqlite-moe-7m --ranks 4\n"
+      "  syctl model buffers /models/deepseek-v3 --ranks 16 --hccl-buffsize 600\n");
+  return verb;
+}
+
 }  // namespace switchyard::ctl

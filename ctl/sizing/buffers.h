@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
@@ -58,5 +59,8 @@ absl::Status CheckWindows(const BufferSizes& sizes);
 // A table of all needs, and an object with the same. Pure.
 std::string BuffersText(const BufferSizes& sizes, std::size_t width);
 nlohmann::ordered_json BuffersJson(const BufferSizes& sizes);
+
+// Adds "buffers" below syctl's "model", and returns it. `options` outlives it.
+CLI::App* AddBuffersVerb(CLI::App& model, BufferOptions* options);
 
 }  // namespace switchyard::ctl

@@ -31,6 +31,7 @@
 #include "services/bin/service_manager.h"
 #include "services/bin/start_progress.h"
 #include "services/config/config_file.h"
+#include "services/config/security_files.h"
 #include "services/convert/admin.h"
 #include "services/coordinator/coordinator_health.h"
 #include "services/coordinator/coordinator_metrics.h"
@@ -174,7 +175,9 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   SayWherePlansAre(options.store, *logger);
   OnceSet once;
   DriverOptions driver_options = options.driver;
-  WorkerDialer dialer(kDial);  // outlives the driver, which dials
+  SY_ASSIGN_OR_RETURN(const std::shared_ptr<const TransportSecurity> security,
+                      OpenSecurity(options.tls_dir, logger));
+  WorkerDialer dialer(kDial, security);  // outlives the driver, which dials
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
                       DefaultsOf(options.dispatch, once, *logger));
   const auto dial = [&dialer](const DialWorker& request, std::function<void(absl::Status)> done) {
@@ -206,6 +209,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   server_options.grpc.host = listen.host;
   server_options.grpc.port = listen.port;
   server_options.grpc.listener = std::move(listener);
+  server_options.grpc.security = security;
   server_options.grpc.reflection = options.reflection == "on";
   server_options.incarnation = rng.NextId<Incarnation>();
   server_options.metrics = [driver = driver.get(), &monitor] {

@@ -15,6 +15,7 @@ struct CoordinatorSettings {
   CoordinatorSettings();
 
   NetworkSettings network;
+  std::string tls_dir;
   std::string reflection = "on";
   std::string page_hosts;  // with commas between
   std::string store = "sqlite:switchyard.sqlite";

@@ -54,4 +54,16 @@ void AddLogOptions(LogSettings* settings, OptionTable* table) {
                  &settings->format, {"auto", "text", "json"}));
 }
 
+void AddSecurityOptions(std::string* tls_dir, OptionTable* table) {
+  table->sections.push_back({"security", "who may connect, and what they may call"});
+  table->options.push_back(TextOption(
+      {.key = "security.tls_dir",
+       .help =
+           "Folder with ca.crt, tls.crt, tls.key and identities.yaml, for mutual TLS; the files "
+           "are read again when they change",
+       .unset = "none: nothing is encrypted, and anybody may call"},
+      tls_dir));
+  table->options.back().in_file = &PathInFolder;
+}
+
 }  // namespace switchyard

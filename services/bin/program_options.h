@@ -35,6 +35,9 @@ struct LogSettings {
 // Appends the section "logging" with its options.
 void AddLogOptions(LogSettings* settings, OptionTable* table);
 
+// Appends the section "security" with its options.
+void AddSecurityOptions(std::string* tls_dir, OptionTable* table);
+
 // The last lines of each program's help: signals and exit codes.
 inline constexpr char kProgramFooter[] =
     "Signals: TERM and INT end the program, USR1 logs everything (level debug), USR2 logs as\n"

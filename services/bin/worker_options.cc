@@ -144,6 +144,7 @@ OptionTable WorkerOptionTable(WorkerSettings* settings) {
   AddNetwork(settings, &table);
   AddDevice(settings, &table);
   AddMemory(settings, &table);
+  AddSecurityOptions(&settings->tls_dir, &table);
   AddLogOptions(&settings->log, &table);
   return table;
 }

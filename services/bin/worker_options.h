@@ -19,6 +19,7 @@ struct WorkerSettings {
   std::string id;
   Duration leave_timeout{};
   NetworkSettings network;
+  std::string tls_dir;
   std::string advertise;
   std::string net_devices;
   std::string data_ports;

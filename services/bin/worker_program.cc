@@ -26,6 +26,7 @@
 #include "services/bin/worker_options.h"
 #include "services/channels/grpc_channels.h"
 #include "services/config/config_file.h"
+#include "services/config/security_files.h"
 #include "services/grpc/grpc_log.h"
 #include "services/grpc/listener.h"
 #include "services/options/read_options.h"
@@ -98,6 +99,7 @@ struct Worker {
   SteadyClock clock;
   SystemRng rng;
   Logger* logger = nullptr;
+  std::shared_ptr<const TransportSecurity> security;  // null: none
   std::unique_ptr<TraceExporter> traces;
   std::unique_ptr<ExpertNode> node;
   std::unique_ptr<AgentChannel> agent_channel;
@@ -239,6 +241,7 @@ absl::Status StartServer(const WorkerSettings& options, const ListenAddress& lis
   server.grpc.host = listen.host;
   server.grpc.port = listen.port;
   server.grpc.listener = std::move(listener);
+  server.grpc.security = worker->security;
   server.worker_id = options.id;
   server.incarnation = worker->incarnation;
   server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
@@ -268,14 +271,15 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   FatalError fault(&signals);
   worker.traces = std::make_unique<TraceExporter>(TraceExporterOptions{
       .service = "switchyard-worker", .instance = options.id, .logger = worker.logger});
+  SY_ASSIGN_OR_RETURN(worker.security, OpenSecurity(options.tls_dir, worker.logger));
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
   // The ports first, because a device and its libraries may take their time: peers that connect
   // meanwhile wait and are not refused, and probes get their answers.
   SY_ASSIGN_OR_RETURN(std::shared_ptr<Listener> listener, Listener::Bind(listen.host, listen.port));
   SY_RETURN_IF_ERROR(OpenSystemPort(options, listen.host, &worker));
   SY_ASSIGN_OR_RETURN(worker.node, MakeNode(options, make_device, worker, fault));
-  worker.agent_channel = MakeGrpcAgentChannel(options.coordinator);
-  worker.session_channel = MakeGrpcSessionChannel(options.coordinator);
+  worker.agent_channel = MakeGrpcAgentChannel(options.coordinator, worker.security);
+  worker.session_channel = MakeGrpcSessionChannel(options.coordinator, worker.security);
   SY_ASSIGN_OR_RETURN(auto first_source, MakeGatewaySource(options, worker));
   worker.sources = std::make_unique<SourcePool>(std::move(first_source),
                                                 [&] { return MakeGatewaySource(options, worker); });

@@ -61,10 +61,11 @@ class GrpcAgentStream final : public AgentStream {
 
 class GrpcAgentChannel final : public AgentChannel {
  public:
-  explicit GrpcAgentChannel(const std::string& coordinator)
+  GrpcAgentChannel(const std::string& coordinator,
+                   const std::shared_ptr<const TransportSecurity>& security)
       : coordinator_{"coordinator", coordinator, Reason::kCoordinatorLost},
-        stub_(v1::WorkerControlService::NewStub(
-            MakeGrpcChannel(coordinator, kControlMessageBytesMax))) {}
+        stub_(v1::WorkerControlService::NewStub(MakeGrpcChannel(
+            coordinator, kControlMessageBytesMax, {}, {security, Role::kCoordinator}))) {}
 
   std::unique_ptr<AgentStream> Open(AgentStreamSink* sink) override {
     auto call = std::make_shared<ControlCall>(&calls_, coordinator_, sink);
@@ -80,8 +81,9 @@ class GrpcAgentChannel final : public AgentChannel {
 
 }  // namespace
 
-std::unique_ptr<AgentChannel> MakeGrpcAgentChannel(const std::string& coordinator) {
-  return std::make_unique<GrpcAgentChannel>(coordinator);
+std::unique_ptr<AgentChannel> MakeGrpcAgentChannel(
+    const std::string& coordinator, const std::shared_ptr<const TransportSecurity>& security) {
+  return std::make_unique<GrpcAgentChannel>(coordinator, security);
 }
 
 }  // namespace switchyard

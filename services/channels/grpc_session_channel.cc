@@ -161,10 +161,13 @@ Peer WorkerAt(const std::string& endpoint) { return {"worker", endpoint, Reason:
 
 class GrpcSessionChannel final : public SessionChannel {
  public:
-  explicit GrpcSessionChannel(const std::string& coordinator)
-      : coordinator_{"coordinator", coordinator, Reason::kCoordinatorLost} {
+  GrpcSessionChannel(const std::string& coordinator,
+                     const std::shared_ptr<const TransportSecurity>& security)
+      : coordinator_{"coordinator", coordinator, Reason::kCoordinatorLost},
+        workers_(kControlMessageBytesMax, security) {
     if (coordinator.empty()) return;
-    stub_ = v1::CoordinatorService::NewStub(MakeGrpcChannel(coordinator, kControlMessageBytesMax));
+    stub_ = v1::CoordinatorService::NewStub(
+        MakeGrpcChannel(coordinator, kControlMessageBytesMax, {}, {security, Role::kCoordinator}));
   }
 
   // The session is not retried here: opening is not idempotent, and only the caller knows whether
@@ -218,7 +221,7 @@ class GrpcSessionChannel final : public SessionChannel {
 
   const Peer coordinator_;
   std::unique_ptr<v1::CoordinatorService::Stub> stub_;  // nullptr: no coordinator is configured
-  WorkerConnections workers_{kControlMessageBytesMax};
+  WorkerConnections workers_;
   CallsInFlight calls_;  // last, so that the channels are destroyed after their calls
 };
 
@@ -248,8 +251,9 @@ absl::StatusOr<SessionCounters> GrpcSessionChannel::GetCounters(const std::strin
 
 }  // namespace
 
-std::unique_ptr<SessionChannel> MakeGrpcSessionChannel(const std::string& coordinator) {
-  return std::make_unique<GrpcSessionChannel>(coordinator);
+std::unique_ptr<SessionChannel> MakeGrpcSessionChannel(
+    const std::string& coordinator, const std::shared_ptr<const TransportSecurity>& security) {
+  return std::make_unique<GrpcSessionChannel>(coordinator, security);
 }
 
 }  // namespace switchyard

@@ -79,6 +79,10 @@ class GrpcStepStream final : public StepStream {
 
 class GrpcStepChannel final : public StepChannel {
  public:
+  explicit GrpcStepChannel(const std::shared_ptr<const TransportSecurity>& security)
+      // Steps are larger than control messages.
+      : workers_(kStepMessageBytesMax, security) {}
+
   std::unique_ptr<StepStream> Open(const std::string& gateway, const OpenSessionRequest& request,
                                    StepSink* sink) override {
     // The call also owns itself until gRPC is done with it, so the handle may be destroyed at any
@@ -90,12 +94,15 @@ class GrpcStepChannel final : public StepChannel {
   }
 
  private:
-  WorkerConnections workers_{kStepMessageBytesMax};  // steps are larger than control messages
+  WorkerConnections workers_;
   CallsInFlight calls_;  // last, so that the channels are destroyed after their calls
 };
 
 }  // namespace
 
-std::unique_ptr<StepChannel> MakeGrpcStepChannel() { return std::make_unique<GrpcStepChannel>(); }
+std::unique_ptr<StepChannel> MakeGrpcStepChannel(
+    const std::shared_ptr<const TransportSecurity>& security) {
+  return std::make_unique<GrpcStepChannel>(security);
+}
 
 }  // namespace switchyard

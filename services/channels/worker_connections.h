@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "grpcpp/channel.h"
@@ -22,8 +23,9 @@ namespace switchyard {
 class WorkerConnections {
  public:
   // `message_bytes_max` in both directions.
-  explicit WorkerConnections(std::size_t message_bytes_max)
-      : message_bytes_max_(message_bytes_max) {}
+  WorkerConnections(std::size_t message_bytes_max,
+                    std::shared_ptr<const TransportSecurity> security)
+      : message_bytes_max_(message_bytes_max), security_{std::move(security), Role::kWorker} {}
 
   // The shared one. `endpoint` is "host:port". Does not dial.
   std::shared_ptr<grpc::Channel> To(const std::string& endpoint) {
@@ -34,7 +36,7 @@ class WorkerConnections {
       it = unused ? channels_.erase(it) : std::next(it);
     }
     std::shared_ptr<grpc::Channel>& channel = channels_[endpoint];
-    if (channel == nullptr) channel = MakeGrpcChannel(endpoint, message_bytes_max_);
+    if (channel == nullptr) channel = MakeGrpcChannel(endpoint, message_bytes_max_, {}, security_);
     return channel;
   }
   // One that nobody else gets: on a shared connection a small message waits behind the large ones
@@ -42,7 +44,8 @@ class WorkerConnections {
   std::shared_ptr<grpc::Channel> NewTo(const std::string& endpoint) {
     const MutexLock lock(mutex_);
     // Before the unused ones go: they may be the last (above).
-    std::shared_ptr<grpc::Channel> made = MakeGrpcChannel(endpoint, message_bytes_max_);
+    std::shared_ptr<grpc::Channel> made =
+        MakeGrpcChannel(endpoint, message_bytes_max_, {}, security_);
     std::erase_if(own_, [](const auto& channel) { return channel.use_count() == 1; });
     own_.push_back(made);
     return made;
@@ -50,6 +53,7 @@ class WorkerConnections {
 
  private:
   const std::size_t message_bytes_max_;
+  const PeerSecurity security_;
   Mutex mutex_;
   std::map<std::string, std::shared_ptr<grpc::Channel>> channels_ SY_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<grpc::Channel>> own_ SY_GUARDED_BY(mutex_);

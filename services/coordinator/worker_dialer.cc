@@ -77,8 +77,9 @@ class UnaryCall final : public grpc::ClientUnaryReactor {
  public:
   using Done = std::function<void(const grpc::Status& status, const Response& response)>;
 
-  explicit UnaryCall(const std::string& endpoint)
-      : stub_(v1::ExpertService::NewStub(MakeGrpcChannel(endpoint, kControlMessageBytesMax))) {}
+  UnaryCall(const std::string& endpoint, const PeerSecurity& security)
+      : stub_(v1::ExpertService::NewStub(
+            MakeGrpcChannel(endpoint, kControlMessageBytesMax, {}, security))) {}
 
   // `begin(async, context, request, response, reactor)`: calls the method, of the stub's
   // asynchronous ones. Call once. `done` is called last.
@@ -109,9 +110,10 @@ class UnaryCall final : public grpc::ClientUnaryReactor {
 // One dial: the worker itself, then its witnesses one after the other.
 class WorkerDialer::Call final {
  public:
-  Call(const DialWorker& dial, std::function<void(absl::Status)> done)
-      : dial_(dial), done_(std::move(done)), identify_(dial.endpoint) {
-    for (const DialWitness& each : dial_.witnesses) witnesses_.emplace_back(each.endpoint);
+  Call(const DialWorker& dial, std::function<void(absl::Status)> done, const PeerSecurity& security)
+      : dial_(dial), done_(std::move(done)), identify_(dial.endpoint, security) {
+    for (const DialWitness& each : dial_.witnesses)
+      witnesses_.emplace_back(each.endpoint, security);
   }
 
   // `ended` is called last; the call may be destroyed from then on, on a thread of ours.
@@ -224,12 +226,13 @@ class WorkerDialer::Calls {
   std::list<std::unique_ptr<Call>> calls_ SY_GUARDED_BY(mutex_);
 };
 
-WorkerDialer::WorkerDialer(Duration timeout)
-    : timeout_(timeout), calls_(std::make_unique<Calls>()) {}
+WorkerDialer::WorkerDialer(Duration timeout, std::shared_ptr<const TransportSecurity> security)
+    : timeout_(timeout), security_(std::move(security)), calls_(std::make_unique<Calls>()) {}
 WorkerDialer::~WorkerDialer() = default;
 
 void WorkerDialer::Dial(const DialWorker& request, std::function<void(absl::Status)> done) {
-  calls_->Start(std::make_unique<Call>(request, std::move(done)), timeout_);
+  const PeerSecurity security{security_, Role::kWorker};
+  calls_->Start(std::make_unique<Call>(request, std::move(done), security), timeout_);
 }
 
 }  // namespace switchyard

@@ -14,13 +14,16 @@
 #include "coordinator/effects.h"
 #include "coordinator/events.h"
 #include "core/base/clock.h"
+#include "services/security/transport_security.h"
 
 namespace switchyard {
 
 class WorkerDialer {
  public:
   // `timeout` bounds the dial, and each question to a witness (services/worker/peer_dial.h).
-  explicit WorkerDialer(Duration timeout);
+  // `security`: null for plain connections.
+  explicit WorkerDialer(Duration timeout,
+                        std::shared_ptr<const TransportSecurity> security = nullptr);
   // Cancels the dials that run and waits for their answers.
   ~WorkerDialer();
   WorkerDialer(const WorkerDialer&) = delete;
@@ -36,6 +39,7 @@ class WorkerDialer {
   class Call;
   class Calls;
   const Duration timeout_;
+  const std::shared_ptr<const TransportSecurity> security_;
   const std::unique_ptr<Calls> calls_;
 };
 

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "absl/strings/match.h"
 #include <grpc/support/log.h>
 
 namespace switchyard {
@@ -11,6 +12,9 @@ namespace {
 // for each line; there are few. Its lines of level INFO are for those who look into gRPC.
 template <LogFormat kFormat>
 void WriteLine(gpr_log_func_args* line) {
+  // A server says so of each connection to an address that its certificate does not name. Ids
+  // decide who is let in, and not names (docs/adr/0022-mutual-tls.md).
+  if (absl::StartsWith(line->message, "No match found for server name")) return;
   const LogLevel level =
       line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kError : LogLevel::kDebug;
   const char* const slash = std::strrchr(line->file, '/');

@@ -53,7 +53,7 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   grpc::ServerBuilder builder;
   auto acceptor = builder.experimental().AddExternalConnectionAcceptor(
       grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-      grpc::InsecureServerCredentials());
+      options.security == nullptr ? grpc::InsecureServerCredentials() : options.security->Server());
   for (grpc::Service* service : services) builder.RegisterService(service);
   if (!options.reflection) builder.SetOption(std::make_unique<WithoutReflection>());
   builder.SetMaxReceiveMessageSize(Cap(options.message_bytes_max));
@@ -123,7 +123,8 @@ gpr_timespec GrpcDeadline(Duration from_now) {
 
 std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
                                                std::size_t message_bytes_max,
-                                               const KeepaliveOptions& keepalive) {
+                                               const KeepaliveOptions& keepalive,
+                                               const PeerSecurity& security) {
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(Cap(message_bytes_max));
   arguments.SetMaxSendMessageSize(Cap(message_bytes_max));
@@ -141,7 +142,10 @@ std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 1000);
   // A proxy in the environment is not meant for traffic between our own processes.
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return grpc::CreateCustomChannel(endpoint, grpc::InsecureChannelCredentials(), arguments);
+  const auto credentials = security.transport == nullptr
+                               ? grpc::InsecureChannelCredentials()
+                               : security.transport->Channel(security.role);
+  return grpc::CreateCustomChannel(endpoint, credentials, arguments);
 }
 
 }  // namespace switchyard

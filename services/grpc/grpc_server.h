@@ -15,6 +15,7 @@
 #include "grpc/support/time.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/listener.h"
+#include "services/security/transport_security.h"
 
 namespace switchyard {
 
@@ -34,6 +35,14 @@ struct GrpcServerOptions {
   // Tells clients which services there are, and their messages. Only in programs that link gRPC's
   // library for it.
   bool reflection = false;
+  // Mutual TLS and who may call what. Null: neither.
+  std::shared_ptr<const TransportSecurity> security = nullptr;
+};
+
+// How a channel finds out who is at its other end. Null: it does not, and nothing is encrypted.
+struct PeerSecurity {
+  std::shared_ptr<const TransportSecurity> transport = nullptr;
+  Role role = Role::kCoordinator;  // that the server must have
 };
 
 // One listening server. Thread-safe.
@@ -79,6 +88,7 @@ gpr_timespec GrpcDeadline(Duration from_now);
 // a large message on one does not delay another.
 std::shared_ptr<grpc::Channel> MakeGrpcChannel(const std::string& endpoint,
                                                std::size_t message_bytes_max,
-                                               const KeepaliveOptions& keepalive = {});
+                                               const KeepaliveOptions& keepalive = {},
+                                               const PeerSecurity& security = {});
 
 }  // namespace switchyard

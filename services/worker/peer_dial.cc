@@ -21,11 +21,12 @@ constexpr Duration kConnect = std::chrono::milliseconds(1500);
 
 }  // namespace
 
-v1::PeerReach DialPeer(const v1::DialPeerRequest& request) {
+v1::PeerReach DialPeer(const v1::DialPeerRequest& request,
+                       const std::shared_ptr<const TransportSecurity>& security) {
   // gRPC would also open sockets of this host, which are nobody's business who only asks.
   if (!WhyNotDialable(request.endpoint()).empty()) return v1::PEER_REACH_NO_ANSWER;
-  const auto stub =
-      v1::ExpertService::NewStub(MakeGrpcChannel(request.endpoint(), kControlMessageBytesMax));
+  const auto stub = v1::ExpertService::NewStub(
+      MakeGrpcChannel(request.endpoint(), kControlMessageBytesMax, {}, {security, Role::kWorker}));
   grpc::ClientContext context;
   context.set_deadline(GrpcDeadline(kIdentify));
   v1::IdentifyRequest identify;

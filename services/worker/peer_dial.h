@@ -3,7 +3,9 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 
+#include "services/security/transport_security.h"
 #include "switchyard/v1/expert.pb.h"
 
 namespace switchyard {
@@ -12,6 +14,7 @@ namespace switchyard {
 inline constexpr std::size_t kPeerDialsMax = 4;
 
 // Blocks for at most three seconds. Must not run on a thread of gRPC.
-v1::PeerReach DialPeer(const v1::DialPeerRequest& request);
+v1::PeerReach DialPeer(const v1::DialPeerRequest& request,
+                       const std::shared_ptr<const TransportSecurity>& security = {});
 
 }  // namespace switchyard

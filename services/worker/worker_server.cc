@@ -59,6 +59,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
         groups_(groups),
         gateway_(gateway),
         test_ports_(options.data_hosts, options.data_ports),
+        security_(options.grpc.security),
         dial_threads_(kPeerDialsMax),
         attach_threads_{ThreadPool(options.attach_threads), ThreadPool(options.bind_threads)},
         group_threads_(options.group_threads),
@@ -123,8 +124,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                                      const v1::DialPeerRequest* request,
                                      v1::DialPeerResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    const bool taken = dial_threads_.TryRun([reactor, request, response] {
-      response->set_reach(switchyard::DialPeer(*request));
+    const bool taken = dial_threads_.TryRun([this, reactor, request, response] {
+      response->set_reach(switchyard::DialPeer(*request, security_));
       reactor->Finish(grpc::Status::OK);
     });
     if (!taken) {
@@ -198,6 +199,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   GroupService* const groups_;
   SourcePool* const gateway_;
   TestPorts test_ports_;
+  const std::shared_ptr<const TransportSecurity> security_;
   ThreadPool dial_threads_;
   AttachThreads attach_threads_;
   ThreadPool group_threads_;

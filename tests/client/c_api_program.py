@@ -63,6 +63,11 @@ class StepRequest2(StepRequest):
     _fields_ = [("stream", ctypes.c_void_p)]
 
 
+class ClientOptions6(ClientOptions3):
+    """What ABI 6 appends."""
+    _fields_ = [("tls_dir", ctypes.c_char_p)]
+
+
 class StepRequest5(StepRequest2):
     """What ABI 5 appends."""
     _fields_ = [("y_on_stream", ctypes.c_uint32)]
@@ -156,7 +161,7 @@ def main(path, coordinator, *others):
     assert library.sy_client_open(wrong, ctypes.byref(client)) == INVALID_ARGUMENT
     assert client.value is None
     # A structure that lacks a member of its ABI would be refused for its size.
-    for abi_version, kind in ((2, ClientOptions2), (3, ClientOptions3)):
+    for abi_version, kind in ((2, ClientOptions2), (3, ClientOptions3), (6, ClientOptions6)):
         newer = stamped(kind, coordinator=coordinator.encode(), net_devices=b"lo")
         newer.abi_version = abi_version
         assert library.sy_client_open(newer, ctypes.byref(client)) == OK
@@ -165,6 +170,10 @@ def main(path, coordinator, *others):
     assert library.sy_client_open(newer, ctypes.byref(client)) == INVALID_ARGUMENT
     error = text_of(library.sy_last_error, client)
     assert error["metadata"]["field"] == "data_ports", error
+    library.sy_client_close(client)
+    newer = stamped(ClientOptions6, coordinator=coordinator.encode(), tls_dir=b"/nowhere")
+    assert library.sy_client_open(newer, ctypes.byref(client)) == NOT_FOUND
+    assert "/nowhere/identities.yaml" in text_of(library.sy_last_error, client)["message"]
     library.sy_client_close(client)
     options = stamped(ClientOptions, coordinator=coordinator.encode(), net_devices=b"lo")
     assert library.sy_client_open(options, ctypes.byref(client)) == OK

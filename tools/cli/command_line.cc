@@ -27,6 +27,9 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
       "--target", options.moe.target,
       "host:port of a running deployment's coordinator (with --transport "
       "gateway: of a worker, or of several with commas between); default: start a deployment");
+  app.add_option("--tls-dir", options.moe.tls_dir,
+                 "Folder with ca.crt, tls.crt, tls.key and identities.yaml, for mutual TLS")
+      ->needs(target);
   app.add_option("--deployment", options.moe.deployment,
                  "Name of the deployment at --target, if there are several")
       ->needs(target);

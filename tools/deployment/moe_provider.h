@@ -68,6 +68,7 @@ struct MoeOptions {
   // The other options are for deployments. `target` is "host:port" of a running deployment's
   // coordinator; if it is empty, the provider starts a deployment and stops it at its own end.
   std::string target{};
+  std::string tls_dir{};     // for mutual TLS with it, as in ClientOptions
   std::string deployment{};  // its name at `target`; may be empty if there is only one
   std::int32_t workers = 4;  // number of workers to start
   // Or "shm", "tcp", "gateway", "group" (binding collective); without `target` also "loopback".

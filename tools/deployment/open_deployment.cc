@@ -52,6 +52,7 @@ std::string ProgramFolder() {
 absl::StatusOr<ClientOptions> ClientFor(const MoeOptions& options, const std::string& coordinator,
                                         const std::string& gateway) {
   ClientOptions client;
+  client.tls_dir = options.tls_dir;
   if (options.transport == "gateway") {
     client.gateway = gateway;
     return client;

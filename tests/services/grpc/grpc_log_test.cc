@@ -32,6 +32,14 @@ TEST(GrpcLogTest, LinesAreThoseOfTheLog) {
                               "\"file\":\"grpc_log_test.cc\",\"line\":"));
 }
 
+// It would be an error line for each connection, and means nothing where ids decide.
+TEST(GrpcLogTest, NamesOfHostsAreNotMissed) {
+  ::testing::internal::CaptureStderr();
+  WriteGrpcLog(LogFormat::kText, LogLevel::kInfo);
+  gpr_log(GPR_ERROR, "No match found for server name: %s.", "127.0.0.1");
+  EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
 TEST(GrpcLogTest, TheLevelDecidesWhatIsSaid) {
   const std::string debug = Written(LogFormat::kText, LogLevel::kDebug);
 

@@ -1,18 +1,19 @@
-// docs/SECURITY.md against the code: it says of each call what a stranger can do with it, and that
-// nothing is encrypted for as long as that is so.
+// docs/SECURITY.md against the code: it says of each call what a caller can do with it, and which
+// roles may make it.
 
 #include <set>
 #include <string>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
+#include "services/security/access.h"
 #include "switchyard/v1/coordinator.pb.h"
 #include "switchyard/v1/expert.pb.h"
 #include "switchyard/v1/worker_control.pb.h"
@@ -41,37 +42,23 @@ std::set<std::string> CallsOfTheCode() {
   return calls;
 }
 
-// A new call has no place on the page until somebody has thought about it.
-TEST(SecurityPageTest, SaysOfEachCallWhatAStrangerCanDo) {
+// A new call has no place on the page until somebody has thought about it. The roles are those of
+// the code.
+TEST(SecurityPageTest, SaysOfEachCallWhatItDoesAndWhoMayMakeIt) {
   std::set<std::string> documented;
-  for (const auto& cells : docs::TableBelow(kPage, {"service", "calls", "effect", "needs"})) {
-    ASSERT_EQ(cells.size(), 4U) << absl::StrJoin(cells, "|");
+  for (const auto& cells : docs::TableBelow(kPage, {"service", "calls", "effect", "needs", "roles"})) {
+    ASSERT_EQ(cells.size(), 5U) << absl::StrJoin(cells, "|");
     EXPECT_FALSE(cells[2].empty() || cells[3].empty()) << cells[1];
     const std::vector<std::string> calls = absl::StrSplit(cells[1], ", ");
     for (const std::string& call : calls) {
       EXPECT_TRUE(documented.insert(absl::StrCat(cells[0], ".", call)).second) << call;
+      EXPECT_EQ(absl::StrReplaceAll(cells[4], {{", ", " or "}}),
+                WhoMayCall(absl::StrCat("/switchyard.v1.", cells[0], "/", call)))
+          << call;
     }
   }
 
   EXPECT_THAT(documented, ::testing::ContainerEq(CallsOfTheCode()));
-}
-
-// The page's first sentence has to change with the first port that is encrypted.
-TEST(SecurityPageTest, SaysThatNothingIsEncryptedAsLongAsNothingIs) {
-  bool encrypted = false;
-  for (const tidy::SourceFile& file : docs::Repository().files()) {
-    if (!file.IsCpp() || tidy::IsBelow(file.path, "tests")) continue;
-    for (const std::string& line : file.code) {
-      encrypted |= absl::StrContains(line, "SslCredentials") ||
-                   absl::StrContains(line, "SslServerCredentials") ||
-                   absl::StrContains(line, "TlsCredentials") ||
-                   absl::StrContains(line, "TlsServerCredentials");
-    }
-  }
-  const std::string page = absl::StrJoin(docs::LinesOf(kPage), "\n");
-
-  EXPECT_EQ(absl::StrContains(page, "Nothing is encrypted, no caller is authenticated"),
-            !encrypted);
 }
 
 }  // namespace

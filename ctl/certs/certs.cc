@@ -1,0 +1,306 @@
+#include "ctl/certs/certs.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/time.h"
+
+#include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "ctl/certs/secret_file.h"
+#include "report/text_table.h"
+#include "services/config/config_file.h"
+#include "services/config/security_files.h"
+#include "services/config/yaml_text.h"
+#include "services/security/authority.h"
+#include "services/security/certificate.h"
+
+namespace switchyard::ctl {
+namespace {
+
+constexpr std::int64_t kDay = 86400;
+constexpr char kAuthorityKeyFile[] = "ca.key";
+
+absl::Status Bad(std::string what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, std::move(what), {});
+}
+
+std::string Join(const std::string& folder, absl::string_view name) {
+  return absl::StrCat(folder, "/", name);
+}
+
+TlsFiles FilesIn(const std::string& folder) {
+  return {.ca = Join(folder, kCaFile),
+          .certificate = Join(folder, kCertificateFile),
+          .key = Join(folder, kKeyFile)};
+}
+
+bool Exists(const std::string& path) {
+  std::error_code error;
+  return std::filesystem::exists(path, error);
+}
+
+// A holder of a certificate, and its roles as the file of identities has them.
+struct Holder {
+  std::string name;
+  std::string id;
+  std::string roles;
+};
+
+bool IsRole(absl::string_view word) {
+  for (std::size_t i = 0; i < kRoleCount; ++i) {
+    if (RoleName(static_cast<Role>(i)) == word) return true;
+  }
+  return false;
+}
+
+absl::StatusOr<Holder> ParseAlso(const std::string& text) {
+  const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
+  const std::vector<std::string> roles = absl::StrSplit(parts.second, ',');
+  const bool known = std::all_of(roles.begin(), roles.end(), &IsRole);
+  const bool plain = !parts.first.empty() && parts.first.find('/') == std::string::npos &&
+                     parts.first[0] != '.' && parts.first != "authority";
+  if (known && plain) return Holder{parts.first, "", absl::StrJoin(roles, ", ")};
+  return Bad(
+      absl::StrCat("--also ", text,
+                   ": needs NAME:ROLE, the name of a folder and coordinator, worker, source, "
+                   "operator or observer; several roles with commas between"));
+}
+
+absl::StatusOr<std::vector<Holder>> HoldersOf(const CertsOptions& options,
+                                              const std::string& domain) {
+  std::vector<Holder> holders;
+  for (std::size_t i = 0; i < kRoleCount; ++i) {
+    const std::string role(RoleName(static_cast<Role>(i)));
+    holders.push_back({role, "", role});
+  }
+  for (const std::string& each : options.also) {
+    SY_ASSIGN_OR_RETURN(Holder holder, ParseAlso(each));
+    holders.push_back(std::move(holder));
+  }
+  for (Holder& each : holders) {
+    each.id = absl::StrCat("spiffe://", domain, "/", options.prefix, each.name);
+    const std::string wrong = ParseSpiffeId(each.id).wrong;
+    if (!wrong.empty()) return Bad(absl::StrCat(each.id, " is no SPIFFE id: ", wrong));
+  }
+  return holders;
+}
+
+// The trust domain of the identities that are there, which the option may repeat only.
+absl::StatusOr<std::string> DomainOf(const CertsOptions& options, const std::string& identities) {
+  if (!Exists(identities)) {
+    if (!options.trust_domain.empty()) return options.trust_domain;
+    return Bad("give --trust-domain: the name, of your own, that all ids begin with");
+  }
+  SY_ASSIGN_OR_RETURN(const IdentityTable table, ReadIdentities(identities));
+  if (options.trust_domain.empty() || options.trust_domain == table.trust_domain()) {
+    return table.trust_domain();
+  }
+  return Bad(absl::StrCat(identities, " is about trust domain ", table.trust_domain(), ", not ",
+                          options.trust_domain));
+}
+
+// Adds rows for the holders that the file lacks; rows that are there stay as they are.
+absl::StatusOr<std::string> EnsureIdentities(const std::string& path,
+                                             const std::vector<Holder>& holders) {
+  std::string text =
+      "# Who has which roles. Written by 'syctl certs ensure', yours to change.\n"
+      "identities:\n";
+  std::optional<IdentityTable> table;
+  if (Exists(path)) {
+    SY_ASSIGN_OR_RETURN(text, ReadConfigBytes(path));
+    SY_ASSIGN_OR_RETURN(table, ReadIdentities(path));
+  }
+  std::string added;
+  for (const Holder& each : holders) {
+    if (table && table->Find(each.id) != nullptr) continue;
+    absl::StrAppend(&added, "- {id: ", each.id, ", roles: [", each.roles, "]}\n");
+  }
+  if (added.empty()) return text;
+  if (text.back() != '\n') text += "\n";
+  text += added;
+  SY_RETURN_IF_ERROR(WriteFile(path, text, FileReaders::kEverybody));
+  const absl::Status readable = ReadIdentities(path).status();
+  if (readable.ok()) return text;
+  return Bad(absl::StrCat("these lines do not fit the form of ", path, ", add them by hand:\n",
+                          added, readable.message()));
+}
+
+absl::StatusOr<KeyedCertificate> EnsureAuthority(const CertsOptions& options,
+                                                 const std::string& domain) {
+  const std::string folder = Join(options.dir, "authority");
+  const std::string key = Join(folder, kAuthorityKeyFile);
+  const std::string certificate = Join(folder, kCaFile);
+  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
+  if (Exists(certificate)) {
+    SY_ASSIGN_OR_RETURN(TlsMaterial read,
+                        ReadTlsFiles({.ca = certificate, .certificate = certificate, .key = key}));
+    return KeyedCertificate{std::move(read.certificate), std::move(read.key)};
+  }
+  SY_ASSIGN_OR_RETURN(
+      KeyedCertificate made,
+      MakeAuthority(absl::StrCat("Switchyard ", domain).substr(0, 64), options.authority_days));
+  SY_RETURN_IF_ERROR(WriteFile(key, made.key, FileReaders::kOwner));
+  SY_RETURN_IF_ERROR(WriteFile(certificate, made.certificate, FileReaders::kEverybody));
+  return made;
+}
+
+// Adds the authority to a bundle of those that a process trusts; others in it stay.
+absl::Status EnsureBundle(const std::string& path, const std::string& authority) {
+  std::string bundle;
+  if (Exists(path)) {
+    SY_ASSIGN_OR_RETURN(bundle, ReadConfigBytes(path));
+  }
+  if (absl::StrContains(bundle, authority)) return absl::OkStatus();
+  return WriteFile(path, absl::StrCat(bundle, authority), FileReaders::kEverybody);
+}
+
+// Whether a certificate that is there may stay.
+bool IsGood(const std::string& folder, const Holder& holder, const KeyedCertificate& authority,
+            std::int64_t least_until_s, CertificateFacts* facts) {
+  const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(FilesIn(folder));
+  if (!material.ok()) return false;
+  const absl::StatusOr<CertificateFacts> read = CheckTlsMaterial(*material, FilesIn(folder));
+  if (!read.ok() || read->id != holder.id || read->not_after_s < least_until_s) return false;
+  *facts = *read;
+  return CheckIssuer(material->certificate, authority.certificate).ok();
+}
+
+absl::StatusOr<CertificateRow> EnsureOne(const CertsOptions& options, const Holder& holder,
+                                         const KeyedCertificate& authority,
+                                         const std::string& identities, std::int64_t now_s) {
+  const std::string folder = Join(options.dir, holder.name);
+  const TlsFiles files = FilesIn(folder);
+  const bool there = Exists(files.certificate);
+  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
+  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority.certificate));
+  SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
+  CertificateFacts facts;
+  const std::int64_t least_until_s = now_s + options.days * kDay / 3;
+  if (there && IsGood(folder, holder, authority, least_until_s, &facts)) {
+    return CertificateRow{holder.name, holder.id, "kept", facts.not_after_s};
+  }
+  SY_ASSIGN_OR_RETURN(const KeyedCertificate leaf,
+                      IssueCertificate(authority, holder.id, options.days));
+  SY_RETURN_IF_ERROR(WriteFile(files.key, leaf.key, FileReaders::kOwner));
+  SY_RETURN_IF_ERROR(WriteFile(files.certificate, leaf.certificate, FileReaders::kEverybody));
+  SY_ASSIGN_OR_RETURN(facts,
+                      CheckTlsMaterial({authority.certificate, leaf.certificate, leaf.key}, files));
+  return CertificateRow{holder.name, holder.id, there ? "renewed" : "made", facts.not_after_s};
+}
+
+absl::StatusOr<CertificateRow> ShowOne(const std::string& folder, std::int64_t now_s) {
+  SY_ASSIGN_OR_RETURN(const TlsMaterial material, ReadTlsFiles(FilesIn(folder)));
+  SY_ASSIGN_OR_RETURN(const CertificateFacts facts, CheckTlsMaterial(material, FilesIn(folder)));
+  const char* what = facts.not_before_s > now_s   ? "not yet valid"
+                     : facts.not_after_s <= now_s ? "expired"
+                                                  : "valid";
+  const std::string name = std::filesystem::path(folder).filename().string();
+  return CertificateRow{name, facts.id, what, facts.not_after_s};
+}
+
+std::string TimeText(std::int64_t unix_s) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(unix_s), absl::UTCTimeZone());
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<CertificateRow>> EnsureCertificates(const CertsOptions& options,
+                                                               std::int64_t now_s) {
+  SY_RETURN_IF_ERROR(MakeFolder(options.dir, FileReaders::kEverybody));
+  const std::string identities = Join(options.dir, kIdentitiesFile);
+  SY_ASSIGN_OR_RETURN(const std::string domain, DomainOf(options, identities));
+  SY_ASSIGN_OR_RETURN(const std::vector<Holder> holders, HoldersOf(options, domain));
+  SY_ASSIGN_OR_RETURN(const KeyedCertificate authority, EnsureAuthority(options, domain));
+  SY_ASSIGN_OR_RETURN(const std::string table, EnsureIdentities(identities, holders));
+  std::vector<CertificateRow> rows;
+  for (const Holder& each : holders) {
+    SY_ASSIGN_OR_RETURN(CertificateRow row, EnsureOne(options, each, authority, table, now_s));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+absl::StatusOr<std::vector<CertificateRow>> ShowCertificates(const std::string& dir,
+                                                             std::int64_t now_s) {
+  std::vector<std::string> folders;
+  if (Exists(Join(dir, kCertificateFile))) folders.push_back(dir);
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    if (Exists(Join(entry.path().string(), kCertificateFile))) {
+      folders.push_back(entry.path().string());
+    }
+  }
+  if (folders.empty()) {
+    return MakeError(absl::StatusCode::kNotFound, Reason::kBadConfig,
+                     absl::StrCat(dir, " has no ", kCertificateFile,
+                                  ", nor has a folder in it; 'syctl certs ensure' makes them"),
+                     {{"file", dir}});
+  }
+  std::sort(folders.begin(), folders.end());
+  std::vector<CertificateRow> rows;
+  for (const std::string& folder : folders) {
+    SY_ASSIGN_OR_RETURN(CertificateRow row, ShowOne(folder, now_s));
+    rows.push_back(std::move(row));
+  }
+  return rows;
+}
+
+std::string CertificatesText(const std::vector<CertificateRow>& rows, std::int64_t now_s) {
+  TextTable table({"NAME", "STATE", "UNTIL", "DAYS", "ID"});
+  for (const CertificateRow& row : rows) {
+    table.Add({row.name, row.what, TimeText(row.not_after_s),
+               absl::StrCat((row.not_after_s - now_s) / kDay), row.id});
+  }
+  return table.Print();
+}
+
+nlohmann::ordered_json CertificatesJson(const std::vector<CertificateRow>& rows) {
+  nlohmann::ordered_json list = nlohmann::ordered_json::array();
+  for (const CertificateRow& row : rows) {
+    list.push_back({{"name", row.name},
+                    {"id", row.id},
+                    {"state", row.what},
+                    {"until", TimeText(row.not_after_s)}});
+  }
+  return {{"certificates", std::move(list)}};
+}
+
+void AddCertsVerb(CLI::App& app, CertsOptions* options) {
+  CLI::App* verb = app.add_subcommand(
+      "certs", "Make and show certificates for mutual TLS; needs no coordinator");
+  verb->require_subcommand(1);
+  verb->footer("Example:\n  syctl certs ensure certs --trust-domain moe.example\n");
+  CLI::App* ensure = verb->add_subcommand(
+      "ensure", "Make an authority and a certificate for each role, where they are missing or end");
+  ensure->add_option("DIR", options->dir, "Folder of all of them")->required();
+  ensure->add_option("--trust-domain", options->trust_domain,
+                     "What all ids begin with: a name of your own, for example moe.example");
+  ensure->add_option("--prefix", options->prefix, "Between trust domain and name of each id");
+  ensure->add_option("--also", options->also,
+                     "NAME:ROLE, one more certificate; several roles with commas between");
+  ensure->add_option("--days", options->days, "How long certificates are valid")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{3650}))
+      ->capture_default_str();
+  ensure->add_option("--authority-days", options->authority_days, "How long the authority's is")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{36500}))
+      ->capture_default_str();
+  ensure->footer(
+      "Give each process its folder as --tls-dir. Run it again to renew what has less than a "
+      "third\n"
+      "of its days to go; processes see new files by themselves.\n"
+      "Examples:\n"
+      "  syctl certs ensure certs --trust-domain moe.example\n"
+      "  syctl certs ensure certs --also engine-a:source\n");
+  CLI::App* show = verb->add_subcommand("show", "Show certificates, and how long they are valid");
+  show->add_option("DIR", options->dir, "A --tls-dir, or a folder of them")->required();
+  show->callback([options] { options->show = true; });
+}
+
+}  // namespace switchyard::ctl

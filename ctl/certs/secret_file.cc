@@ -1,0 +1,58 @@
+#include "ctl/certs/secret_file.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fcntl.h>
+#include <filesystem>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+
+#include "core/base/error.h"
+
+namespace switchyard::ctl {
+namespace {
+
+absl::Status Cannot(absl::string_view what, const std::string& path) {
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                   absl::StrCat("cannot ", what, " ", path, ": ", std::strerror(errno)),
+                   {{"file", path}});
+}
+
+bool WriteAll(int file, absl::string_view content) {
+  while (!content.empty()) {
+    const ssize_t written = ::write(file, content.data(), content.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    content.remove_prefix(static_cast<std::size_t>(written));
+  }
+  return ::fsync(file) == 0;
+}
+
+}  // namespace
+
+absl::Status MakeFolder(const std::string& path, FileReaders readers) {
+  std::error_code error;
+  if (std::filesystem::is_directory(path, error)) return absl::OkStatus();
+  const std::string above = std::filesystem::path(path).parent_path().string();
+  if (!above.empty()) std::filesystem::create_directories(above, error);
+  if (::mkdir(path.c_str(), readers == FileReaders::kOwner ? 0700 : 0755) == 0) {
+    return absl::OkStatus();
+  }
+  return Cannot("make the folder", path);
+}
+
+absl::Status WriteFile(const std::string& path, absl::string_view content, FileReaders readers) {
+  const std::string fresh = absl::StrCat(path, ".new");
+  ::unlink(fresh.c_str());  // what an earlier run left, perhaps with another mode
+  const mode_t mode = readers == FileReaders::kOwner ? 0600 : 0644;
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (file < 0) return Cannot("write", fresh);
+  const bool written = WriteAll(file, content);
+  ::close(file);
+  if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) return Cannot("write", path);
+  return absl::OkStatus();
+}
+
+}  // namespace switchyard::ctl

@@ -1,0 +1,20 @@
+// Folders and files that only some may read. Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace switchyard::ctl {
+
+enum class FileReaders : std::uint8_t { kOwner, kEverybody };
+
+// Makes the folder and those above it, if it is not there: mode 700 or 755. One that is there keeps
+// its mode. Errors, of both: kFailedPrecondition (BAD_CONFIG) with the path and why.
+absl::Status MakeFolder(const std::string& path, FileReaders readers);
+// Replaces the file in one step, mode 600 or 644; a reader sees the old content or the new one.
+absl::Status WriteFile(const std::string& path, absl::string_view content, FileReaders readers);
+
+}  // namespace switchyard::ctl

@@ -1,0 +1,85 @@
+#include "services/security/access.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace switchyard {
+namespace {
+
+constexpr Roles kChanges{Role::kOperator};
+constexpr Roles kSees{Role::kOperator, Role::kObserver};
+// A gateway opens sessions for its callers, so workers are sources too.
+constexpr Roles kSessions{Role::kSource, Role::kWorker};
+constexpr Roles kAnyone{Role::kCoordinator, Role::kWorker, Role::kSource, Role::kOperator,
+                        Role::kObserver};
+
+constexpr MethodAccess kTable[] = {
+    {"/switchyard.v1.CoordinatorService/ApplyDeployment", kChanges},
+    {"/switchyard.v1.CoordinatorService/DeleteDeployment", kChanges},
+    {"/switchyard.v1.CoordinatorService/RollbackDeployment", kChanges},
+    {"/switchyard.v1.CoordinatorService/CordonWorker", kChanges},
+    {"/switchyard.v1.CoordinatorService/DrainWorker", kChanges},
+    {"/switchyard.v1.CoordinatorService/UncordonWorker", kChanges},
+    {"/switchyard.v1.CoordinatorService/GetDeployment", kSees},
+    {"/switchyard.v1.CoordinatorService/ListDeployments", kSees},
+    {"/switchyard.v1.CoordinatorService/ListRevisions", kSees},
+    {"/switchyard.v1.CoordinatorService/ListModels", kSees},
+    {"/switchyard.v1.CoordinatorService/ListWorkers", kSees},
+    {"/switchyard.v1.CoordinatorService/ListEvents", kSees},
+    {"/switchyard.v1.CoordinatorService/ListSessions", kSees},
+    {"/switchyard.v1.CoordinatorService/GetLoad", kSees},
+    {"/switchyard.v1.CoordinatorService/GetPlan", kSees},
+    {"/switchyard.v1.CoordinatorService/ExplainLayer", kSees},
+    {"/switchyard.v1.CoordinatorService/GetMetrics", kSees},
+    {"/switchyard.v1.CoordinatorService/GetVersion", kAnyone},
+    {"/switchyard.v1.CoordinatorService/OpenSession", kSessions},
+    {"/switchyard.v1.CoordinatorService/CloseSession", kSessions},
+    {"/switchyard.v1.CoordinatorService/WatchPlan", kSessions},
+    {"/switchyard.v1.WorkerControlService/Session", {Role::kWorker}},
+    {"/switchyard.v1.ExpertService/Attach", kSessions},
+    {"/switchyard.v1.ExpertService/JoinGroup", {Role::kSource}},
+    {"/switchyard.v1.ExpertService/Forward", {Role::kSource}},
+    {"/switchyard.v1.ExpertService/Identify", {Role::kCoordinator, Role::kWorker}},
+    {"/switchyard.v1.ExpertService/DialPeer", {Role::kCoordinator}},
+    {"/switchyard.v1.ExpertService/GetStatus",
+     {Role::kOperator, Role::kObserver, Role::kSource, Role::kWorker}},
+    {"/grpc.health.v1.Health/Check", kAnyone},
+    {"/grpc.health.v1.Health/Watch", kAnyone},
+    {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kChanges},
+};
+
+const MethodAccess* Find(absl::string_view method) {
+  const auto* row = std::find_if(std::begin(kTable), std::end(kTable),
+                                 [&](const MethodAccess& each) { return each.method == method; });
+  return row == std::end(kTable) ? nullptr : row;
+}
+
+}  // namespace
+
+absl::string_view RoleName(Role role) {
+  static constexpr const char* kNames[kRoleCount] = {"coordinator", "worker", "source", "operator",
+                                                     "observer"};
+  return kNames[static_cast<std::size_t>(role)];
+}
+
+std::span<const MethodAccess> AccessTable() { return kTable; }
+
+bool MayCall(Roles roles, absl::string_view method) {
+  const MethodAccess* row = Find(method);
+  return row != nullptr && row->roles.Meets(roles);
+}
+
+std::string WhoMayCall(absl::string_view method) {
+  const MethodAccess* row = Find(method);
+  std::vector<absl::string_view> names;
+  for (std::size_t i = 0; row != nullptr && i < kRoleCount; ++i) {
+    const auto role = static_cast<Role>(i);
+    if (row->roles.Has(role)) names.push_back(RoleName(role));
+  }
+  return names.empty() ? "nobody" : absl::StrJoin(names, " or ");
+}
+
+}  // namespace switchyard

@@ -1,0 +1,26 @@
+// Which role may call what: one row for each method that a program of ours serves. A method without
+// a row is refused to everybody, so a new one is closed until somebody decides. Pure; thread-safe.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "absl/strings/string_view.h"
+
+#include "services/security/role.h"
+
+namespace switchyard {
+
+// One row.
+struct MethodAccess {
+  const char* method;  // as in HTTP/2's :path, "/switchyard.v1.CoordinatorService/GetPlan"
+  Roles roles;         // any of them is enough
+};
+std::span<const MethodAccess> AccessTable();
+
+// Whether a caller with `roles` may call `method`.
+bool MayCall(Roles roles, absl::string_view method);
+// "operator or observer"; "nobody" for a method without a row.
+std::string WhoMayCall(absl::string_view method);
+
+}  // namespace switchyard

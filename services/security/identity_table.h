@@ -1,0 +1,51 @@
+// Who the holders of certificates are: a table of exact SPIFFE ids. No pattern, no DNS name and no
+// address gives a role. Source of the form of ids: the SPIFFE-ID specification, section 2.
+// Plain data; thread-safe once made.
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+#include "services/security/role.h"
+
+namespace switchyard {
+
+// Ids of a table, at most; one is a role of a release, so thousands are a mistake.
+inline constexpr std::size_t kIdentitiesMax = 4096;
+// The specification's limit.
+inline constexpr std::size_t kSpiffeIdBytesMax = 2048;
+
+// One row.
+struct Identity {
+  std::string id;  // "spiffe://cluster.local/ns/moe/sa/prod-worker"
+  Roles roles;
+};
+
+class IdentityTable {
+ public:
+  // Errors: kInvalidArgument (BAD_CONFIG): no SPIFFE id, an id twice, one without roles, or ids of
+  // two trust domains, naming the id; too many; or none at all.
+  static absl::StatusOr<IdentityTable> Create(std::vector<Identity> identities);
+
+  // Null: the table does not know the id. Valid as long as the table.
+  [[nodiscard]] const Identity* Find(absl::string_view id) const;
+  [[nodiscard]] const std::string& trust_domain() const { return trust_domain_; }
+  [[nodiscard]] std::size_t size() const { return identities_.size(); }
+
+ private:
+  std::string trust_domain_;
+  std::map<std::string, Identity, std::less<>> identities_;
+};
+
+// The trust domain of a SPIFFE id; what is wrong with it instead, in the second, if it is none.
+struct SpiffeDomain {
+  std::string domain;
+  std::string wrong;
+};
+SpiffeDomain ParseSpiffeId(absl::string_view id);
+
+}  // namespace switchyard

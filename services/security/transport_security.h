@@ -1,0 +1,56 @@
+// Mutual TLS between our processes: credentials for gRPC's servers and channels that are made of a
+// process's files and the table of identities.
+//
+// A peer needs a certificate of an authority in `ca`, valid now, with one URI name. A server lets
+// an id in that the table knows, and only to the methods of its roles (access.h); a client talks
+// only to a server whose id has the role that it expects there. Names and addresses of hosts are
+// not compared. Files are read again every ten seconds: new connections use what is there then.
+// Thread-safe.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "grpcpp/security/auth_context.h"
+#include "grpcpp/security/credentials.h"
+#include "grpcpp/security/server_credentials.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+
+#include "services/security/certificate.h"
+#include "services/security/role.h"
+#include "services/security/table_watch.h"
+
+namespace switchyard {
+
+class TransportSecurity {
+ public:
+  // Errors: those of ReadTlsFiles and CheckTlsMaterial; kFailedPrecondition (BAD_CONFIG) if the
+  // table does not know this process's own id.
+  static absl::StatusOr<std::shared_ptr<const TransportSecurity>> Create(
+      const TlsFiles& files, std::shared_ptr<TableWatch> identities);
+
+  // Calls of peers without a known id fail with UNAUTHENTICATED, those that their roles do not
+  // have with PERMISSION_DENIED. Their handlers do not run.
+  [[nodiscard]] std::shared_ptr<grpc::ServerCredentials> Server() const;
+  // Connections to a server without `role` fail; its calls are UNAVAILABLE.
+  [[nodiscard]] std::shared_ptr<grpc::ChannelCredentials> Channel(Role role) const;
+
+  // The facts when this object was made.
+  [[nodiscard]] const CertificateFacts& own() const { return own_; }
+
+ private:
+  TransportSecurity(const TlsFiles& files, CertificateFacts own,
+                    std::shared_ptr<TableWatch> identities);
+
+  // One for all, because each has a thread.
+  const std::shared_ptr<grpc::experimental::CertificateProviderInterface> certificates_;
+  const CertificateFacts own_;
+  const std::shared_ptr<TableWatch> identities_;
+};
+
+// The id of the caller of a call on a server of ours; empty without TLS.
+std::string CallerId(const grpc::AuthContext& context);
+
+}  // namespace switchyard
