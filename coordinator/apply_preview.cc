@@ -37,8 +37,8 @@ DeploymentView PreviewOf(const ControllerContext& context, const DeploymentContr
                           : "checked; this configuration can never be served";
     if (!waits) return view;
   }
-  const std::string missing =
-      MissingWorkers(context.members->CandidateIds(serving), record.spec.min_workers);
+  const std::string missing = MissingWorkers(
+      context.members->CandidateIds(serving, record.spec.pools), record.spec.min_workers);
   if (!missing.empty()) {
     absl::StrAppend(&view.activity, "; min_workers is not reached: ", missing);
     // A dry run plans with the workers that are connected, but a real first plan would still wait.

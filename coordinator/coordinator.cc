@@ -315,11 +315,16 @@ bool Coordinator::Matches(const OpenSessionRequest& request, const DeploymentSpe
 
 absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& request) {
   std::vector<std::string> names;
+  std::vector<std::string> of_phase;
   for (auto& [name, controller] : deployments_) {
-    if (!Matches(request, controller.planned().spec)) continue;
-    if (!controller.deleting()) names.push_back(name);
+    const DeploymentSpec& spec = controller.planned().spec;
+    if (!Matches(request, spec) || controller.deleting()) continue;
+    names.push_back(name);
+    if (spec.Serves(request.phase)) of_phase.push_back(name);
   }
   if (names.size() == 1) return Find(names.front());
+  // A model may have a deployment for each phase, on pools of their own.
+  if (of_phase.size() == 1) return Find(of_phase.front());
   if (names.size() > 1) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
@@ -396,7 +401,8 @@ WorkerView Coordinator::ViewOf(const Member& member, TimePoint now) const {
       .progress = member.heartbeat.progress,
       .experts = 0,
       .resident = {},
-      .problem = member.Problem()};
+      .problem = member.Problem(),
+      .pool = member.pool};
   for (const auto& [key, hold] : member.holds) {
     if (hold.state == HoldState::kPrepareSent) continue;  // It may have nothing of it so far.
     worker.resident.push_back(

@@ -235,14 +235,18 @@ void DeploymentController::LogWarnings(const std::vector<Warning>& warnings) {
 std::string DeploymentController::ReasonToWait(TimePoint now) {
   // Taken as a whole, also where one part of it decides: the gate keeps times that depend on it.
   const ReplanSituation situation =
-      LookAtMembers(*context_.members, serving_, Rule(), planned().facts, quarantine_, now);
+      LookAtMembers(*context_.members, serving_, Rule(), planned(), quarantine_, now);
   std::string wait = gate_.ReasonToWait(planned().spec, situation.gate, now);
   if (!wait.empty() && !situation.gate.serving_worker_present) wait += situation.unused;
   return wait;
 }
 
 absl::Status DeploymentController::CheckSuits(const std::string& worker) const {
-  return CheckWorkerSuits(planned().facts, context_.members->members().at(worker).capabilities);
+  const Member& member = context_.members->members().at(worker);
+  if (!IsInPools(planned().spec.pools, member.pool)) {
+    return absl::FailedPreconditionError("is of another pool");
+  }
+  return CheckWorkerSuits(planned().facts, member.capabilities);
 }
 
 absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentRecord& record,
@@ -253,7 +257,8 @@ absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentR
       ProposePlan(record, candidates, quarantine_, *context_.placement, now);
   if (!proposal.ok()) return proposal;
   proposal->changes = ChangesOf(serving_.plan(), proposal->plan);
-  const std::vector<std::string> unusable = context_.members->Problems(serving_.plan());
+  const std::vector<std::string> unusable =
+      context_.members->Problems(serving_.plan(), record.spec.pools);
   proposal->left_out.insert(proposal->left_out.end(), unusable.begin(), unusable.end());
   return proposal;
 }

@@ -156,6 +156,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.incarnation = request.incarnation;
   member.secret = request.secret;
   member.endpoint = request.endpoint;
+  member.pool = request.pool;
   member.capabilities = request.capabilities;
   member.grant_keys = request.grant_keys;
   const auto duty = duties_.find(member.id);
@@ -397,9 +398,15 @@ Member* Membership::Find(const PlanWorker& worker) {
   return const_cast<Member*>(std::as_const(*this).Find(worker));
 }
 
-std::vector<std::string> Membership::Problems(const Plan* serving) const {
+bool IsInPools(const std::vector<std::string>& pools, const std::string& pool) {
+  return pools.empty() || std::find(pools.begin(), pools.end(), pool) != pools.end();
+}
+
+std::vector<std::string> Membership::Problems(const Plan* serving,
+                                              const std::vector<std::string>& pools) const {
   std::vector<std::string> problems;
   for (const auto& [id, member] : members_) {
+    if (!IsInPools(pools, member.pool)) continue;
     std::string why = member.Problem();
     if (why.empty() && !IsAllowed(member, serving)) why = "is cordoned by an operator";
     if (!why.empty()) problems.push_back(absl::StrCat(id, ": ", why));
@@ -418,10 +425,12 @@ Epoch Membership::HighestHeld(const std::string& deployment) const {
   return highest;
 }
 
-std::vector<std::string> Membership::CandidateIds(const Plan* serving) const {
+std::vector<std::string> Membership::CandidateIds(const Plan* serving,
+                                                  const std::vector<std::string>& pools) const {
   std::vector<std::string> ids;
   for (const auto& [id, member] : members_) {
-    if (member.usable() && IsAllowed(member, serving)) ids.push_back(id);
+    const bool usable = member.usable() && IsInPools(pools, member.pool);
+    if (usable && IsAllowed(member, serving)) ids.push_back(id);
   }
   return ids;
 }

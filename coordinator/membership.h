@@ -48,6 +48,7 @@ struct Member {
   Incarnation incarnation;
   LifeSecret secret;
   std::string endpoint;
+  std::string pool;  // empty: none
   CapabilitySet capabilities;
   StreamId stream;  // 0: disconnected
   TimePoint last_message;
@@ -86,6 +87,9 @@ struct Member {
   // Those of `grant_keys` that belong to the deployment.
   [[nodiscard]] GrantKeys KeysOf(const std::string& deployment) const;
 };
+
+// Whether a deployment that names `pools` may use workers of `pool`.
+[[nodiscard]] bool IsInPools(const std::vector<std::string>& pools, const std::string& pool);
 
 class Membership {
  public:
@@ -126,13 +130,15 @@ class Membership {
   // The member that `worker` is, in the same incarnation; nullptr when there is none.
   [[nodiscard]] Member* Find(const PlanWorker& worker);
   [[nodiscard]] const Member* Find(const PlanWorker& worker) const;
-  // Why plans that follow `serving` (null: none) do without a member, for each of them: "w3:
-  // unreachable: ...". Ascending.
-  [[nodiscard]] std::vector<std::string> Problems(const Plan* serving) const;
+  // Why plans that follow `serving` (null: none) do without a member of `pools` (empty: all), for
+  // each of them: "w3: unreachable: ...". Ascending.
+  [[nodiscard]] std::vector<std::string> Problems(const Plan* serving,
+                                                  const std::vector<std::string>& pools) const;
   // The highest epoch of the deployment that any member holds; 0: none.
   [[nodiscard]] Epoch HighestHeld(const std::string& deployment) const;
-  // The members that a plan which follows `serving` may use. Ascending.
-  [[nodiscard]] std::vector<std::string> CandidateIds(const Plan* serving) const;
+  // The members of `pools` (empty: all) that a plan which follows `serving` may use. Ascending.
+  [[nodiscard]] std::vector<std::string> CandidateIds(const Plan* serving,
+                                                      const std::vector<std::string>& pools) const;
   // Those that the store has.
   void SetDuties(WorkerDuties duties) { duties_ = std::move(duties); }
   void SetDuty(const std::string& worker, WorkerDuty duty);

@@ -53,7 +53,7 @@ std::vector<Candidate> CandidatesFor(const DeploymentRecord& record, const HeldW
                             serving.plan->manifest == record.facts.manifest.Hash();
   std::vector<Candidate> all;
   // Disconnected workers are not candidates: PREPARE could not reach them.
-  for (const std::string& id : members.CandidateIds(serving.plan)) {
+  for (const std::string& id : members.CandidateIds(serving.plan, record.spec.pools)) {
     const Member& member = members.members().at(id);
     Candidate candidate;
     candidate.worker = {id, member.incarnation, member.endpoint, member.capabilities.device,

@@ -61,6 +61,7 @@ struct WorkerView {
   std::string problem;  // why no plan uses it; empty: nothing is wrong
   // The epochs that it loads or has loaded and does not serve yet.
   std::vector<StagingView> staging = {};
+  std::string pool = {};  // empty: none
 };
 
 enum class DeploymentState : std::uint8_t {

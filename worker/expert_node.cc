@@ -127,6 +127,7 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
                       std::function<void(absl::Status)> finished) {
   AgentOptions agent;
   agent.worker_id = options_.worker_id;
+  agent.pool = options_.pool;
   agent.incarnation = options_.incarnation;
   agent.secret = options_.rng->NextId<LifeSecret>();
   agent.endpoint = endpoint;

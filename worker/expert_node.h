@@ -31,6 +31,7 @@ namespace switchyard {
 // Moved into the node, which owns device and transport from then on.
 struct ExpertNodeOptions {
   std::string worker_id;
+  std::string pool = {};    // empty: none
   Incarnation incarnation;  // the transport's
   std::unique_ptr<DeviceBackend> device;
   std::unique_ptr<Transport> transport;

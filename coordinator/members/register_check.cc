@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/device_profile.h"
 
 namespace switchyard {
@@ -36,6 +37,9 @@ absl::Status CheckRegister(const Register& request) {
   // Sources dial it as it is; it is part of the plan and of its hash.
   if (request.endpoint.empty() || request.endpoint.size() > kEndpointMax) {
     return BadRegister(request, "endpoint", "must be \"host:port\"");
+  }
+  if (!request.pool.empty() && !IsName(request.pool)) {
+    return BadRegister(request, "pool", "must be 1 to 128 characters of [A-Za-z0-9._-]");
   }
   const DeviceProfile* profile = FindDeviceProfile(request.capabilities.device_profile);
   // Plans take limits from the profile, so that an unknown one cannot be planned for.

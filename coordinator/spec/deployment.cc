@@ -23,6 +23,7 @@ namespace {
 // within their types, and texts within a message.
 constexpr std::int32_t kWorkersMax = 4096;
 constexpr std::int32_t kTokensMax = 1 << 20;
+constexpr std::size_t kPoolsMax = 64;
 constexpr Duration kJoinTimeoutDefault = std::chrono::seconds(20);
 constexpr Duration kJoinTimeoutMax = std::chrono::hours(24);
 constexpr Duration kFormerModelKeptMax = std::chrono::hours(24);
@@ -52,6 +53,24 @@ absl::Status CompletePhases(DeploymentSpec& spec) {
     if (spec.phases[i - 1].phase == spec.phases[i].phase) {
       return Bad(spec, "phases",
                  absl::StrCat("names ", PhaseName(spec.phases[i].phase), " twice; name it once"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Sorted, so that the order in a file does not make another specification.
+absl::Status CompletePools(DeploymentSpec& full) {
+  std::sort(full.pools.begin(), full.pools.end());
+  if (full.pools.size() > kPoolsMax) {
+    return Bad(full, "pools", absl::StrCat("must name at most ", kPoolsMax));
+  }
+  for (std::size_t i = 0; i < full.pools.size(); ++i) {
+    const std::string& pool = full.pools[i];
+    if (!IsName(pool)) {
+      return Bad(full, "pools", "each must be 1 to 128 characters of [A-Za-z0-9._-]");
+    }
+    if (i > 0 && full.pools[i - 1] == pool) {
+      return Bad(full, "pools", absl::StrCat("name ", pool, " twice"));
     }
   }
   return absl::OkStatus();
@@ -142,6 +161,7 @@ absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec) {
   if (full.former_model_kept < Duration::zero() || full.former_model_kept > kFormerModelKeptMax) {
     status.Update(Bad(full, "former_model_kept", "must be 0 to 24 h"));
   }
+  status.Update(CompletePools(full));
   if (!status.ok()) return status;
   // 0 is the value of an absent field in the file, and so it means the default.
   if (full.min_workers == 0) full.min_workers = 1;

@@ -68,6 +68,8 @@ struct DeploymentSpec {
   std::vector<LayerSpec> layers = {};
   // Input of rule 4 in core/resolve/dtype_order.h.
   RunnerBackend moe_runner_backend = RunnerBackend::kAuto;
+  // Pools whose workers may hold its experts, ascending; empty: all workers may.
+  std::vector<std::string> pools = {};
   // The coordinator's options when the deployment was applied. The coordinator sets them; a value
   // from outside is overwritten.
   DispatchDefaults coordinator_defaults = {};
@@ -81,7 +83,8 @@ struct DeploymentSpec {
 
 // Returns `spec` with every default filled in and phases in ascending order.
 // Errors: kInvalidArgument (BAD_CONFIG) naming the field: a name that is not one
-// (core/base/name.h), an empty checkpoint, a phase or a layer's phase given twice, a count or time
+// (core/base/name.h), an empty checkpoint, a phase or a layer's phase given twice, a
+// pool that is no name, given twice or one too many, a count or time
 // that is negative or above its limit.
 absl::StatusOr<DeploymentSpec> CompleteSpec(const DeploymentSpec& spec);
 

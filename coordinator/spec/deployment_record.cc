@@ -14,7 +14,7 @@ namespace {
 // storage, and writes "auto" for an unset dtype. Format 3 has no grant key, format 4 no time for
 // which a former model is kept, format 5 no mark of a deletion, format 6 neither a revision nor
 // whether a deletion waits. All are read and no longer written.
-constexpr std::uint32_t kRecordFormat = 7;
+constexpr std::uint32_t kRecordFormat = 8;
 constexpr auto kLastChoice = DtypeChoice::kNvfp4;
 constexpr std::uint8_t kUnset = 255;  // stands for an enumerator that is not set
 
@@ -62,6 +62,11 @@ void WalkDuration(Io& io, DurationT& duration) {
   std::int64_t nanoseconds = duration.count();
   io.Int(nanoseconds);
   if constexpr (!std::is_const_v<DurationT>) duration = Duration(nanoseconds);
+}
+
+template <typename Io, typename SpecT>
+void WalkPools(Io& io, SpecT& spec) {
+  io.ForEach(spec.pools, [&io](auto& pool) { io.String(pool); });
 }
 
 template <typename Io, typename RecordT>
@@ -170,6 +175,7 @@ std::string CanonicalBytes(const DeploymentRecord& record) {
   WalkBool(writer, record.deleting);
   WalkBool(writer, record.deleting_at_once);
   writer.Int(record.revision);
+  WalkPools(writer, record.spec);
   return writer.Take();
 }
 
@@ -197,6 +203,7 @@ absl::StatusOr<DeploymentRecord> ParseDeploymentRecord(absl::string_view bytes) 
     WalkBool(reader, record.deleting_at_once);
     reader.Int(record.revision);
   }
+  if (format >= 8) WalkPools(reader, record.spec);
   // Otherwise it would override the coordinator's default, which it never meant to do.
   if (format == 2 && record.spec.dispatcher_output_dtype == DtypeChoice::kAuto) {
     record.spec.dispatcher_output_dtype.reset();

@@ -127,7 +127,7 @@ std::string WorkersTable(const v1::ListWorkersResponse& list, bool wide) {
   }
   std::vector<std::string> heads{"ID",         "STATE",   "DEVICE", "KERNEL",
                                  "TRANSPORTS", "EXPERTS", "HOLDS",  "ENDPOINT"};
-  if (wide) heads.insert(heads.end(), {"PROFILE", "WIRE", "WEIGHTS MAX", "PROBLEM"});
+  if (wide) heads.insert(heads.end(), {"POOL", "PROFILE", "WIRE", "WEIGHTS MAX", "PROBLEM"});
   TextTable table(std::move(heads));
   for (const v1::Worker& item : list.workers()) {
     const auto resident = [](std::string* out, const v1::ResidentEpoch& epoch) {
@@ -146,11 +146,12 @@ std::string WorkersTable(const v1::ListWorkersResponse& list, bool wide) {
       const auto dtype = [](std::string* out, int value) {
         *out += EnumWord(static_cast<v1::DispatchDtype>(value));
       };
-      cells.insert(cells.end(), {can.device_profile(), absl::StrJoin(can.wire_dtypes(), ",", dtype),
-                                 can.weight_bytes_max() == 0
-                                     ? ""
-                                     : BytesText(static_cast<std::int64_t>(can.weight_bytes_max())),
-                                 item.problem()});
+      cells.insert(cells.end(),
+                   {item.pool(), can.device_profile(), absl::StrJoin(can.wire_dtypes(), ",", dtype),
+                    can.weight_bytes_max() == 0
+                        ? ""
+                        : BytesText(static_cast<std::int64_t>(can.weight_bytes_max())),
+                    item.problem()});
     }
     table.Add(std::move(cells));
   }

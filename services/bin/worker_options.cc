@@ -52,6 +52,13 @@ void AddPool(WorkerSettings* settings, OptionTable* table) {
       {.key = "pool.id", .help = "Name of this worker, which stays the same when it restarts"},
       &settings->id, &CheckId));
   table->options.back().required = true;
+  table->options.push_back(TextOption(
+      {.key = "pool.name",
+       .flag = "--pool",
+       .help = "Pool that this worker belongs to; a deployment that names pools uses their workers "
+               "only",
+       .unset = "none"},
+      &settings->pool, &CheckId));
   table->options.push_back(DurationOption(
       {.key = "pool.leave_timeout",
        .help = "After SIGTERM, how long to wait until this worker's experts serve elsewhere; keep "

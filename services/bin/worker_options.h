@@ -17,6 +17,7 @@ struct WorkerSettings {
 
   std::string coordinator;
   std::string id;
+  std::string pool;
   Duration leave_timeout{};
   NetworkSettings network;
   std::string tls_dir;

@@ -143,6 +143,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const WorkerSettings& optio
                                                      Worker& worker, FatalError& fault) {
   ExpertNodeOptions node;
   node.worker_id = options.id;
+  node.pool = options.pool;
   worker.incarnation = worker.rng.NextId<Incarnation>();
   node.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(node.device, make_device(options.device, worker.logger));

@@ -81,6 +81,7 @@ void Encode(const DeploymentSpec& in, v1::DeploymentSpec* out) {
     out->set_dispatcher_output_dtype(EnumToProto(*in.dispatcher_output_dtype));
   }
   out->set_moe_runner_backend(EnumToProto(in.moe_runner_backend));
+  for (const std::string& pool : in.pools) out->add_pools(pool);
   for (const LayerSpec& layer : in.layers) {
     v1::LayerSpec* item = out->add_layers();
     item->set_layer(static_cast<std::uint32_t>(layer.layer.value));
@@ -107,6 +108,7 @@ void Decode(Decoder& at, const v1::DeploymentSpec& in, DeploymentSpec* out) {
                                &out->dispatcher_output_dtype);
   at.OptionalEnum<RunnerBackend>("moe_runner_backend", in.moe_runner_backend(),
                                  &out->moe_runner_backend);
+  out->pools.assign(in.pools().begin(), in.pools().end());
   at.Each("layers", in.layers(), &out->layers, [&at](const v1::LayerSpec& item, LayerSpec* layer) {
     // Layer 0 exists, so a missing number must not be read as 0.
     if (!item.has_layer()) return at.Refuse("layer", "is missing; name one of the MoE layers");
@@ -181,6 +183,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
   for (const StagingView& epoch : in.staging) Encode(epoch, out->add_staging());
   out->set_problem(in.problem);
+  out->set_pool(in.pool);
   out->set_protocol_version(kProtocolVersion);  // No other worker is a member.
 }
 

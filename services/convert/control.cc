@@ -56,6 +56,7 @@ void Encode(const Register& in, v1::Register* out) {
   for (const ResidentEpoch& resident : in.resident) Encode(resident, out->add_resident());
   for (const DeploymentKeys& keys : in.grant_keys) Encode(keys, out->add_grant_keys());
   out->set_secret(ToHex(in.secret));
+  out->set_pool(in.pool);
   out->set_protocol_version(kProtocolVersion);
 }
 void Decode(Decoder& at, const v1::Register& in, Register* out) {
@@ -76,6 +77,7 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
           [&at](const v1::GrantKeys& item, DeploymentKeys* keys) { Decode(at, item, keys); });
   // Workers of an older build have none.
   if (!in.secret().empty()) at.Id("secret", in.secret(), &out->secret);
+  out->pool = in.pool();
 }
 
 void Encode(const Heartbeat& in, v1::Heartbeat* out) {

@@ -24,12 +24,14 @@ void Cluster::StartCoordinator() {
       std::make_unique<Coordinator>(options_, &placement_, &rng_, *std::move(recovered), now);
 }
 
-FakeWorker& Cluster::Join(const std::string& id, std::int64_t weight_bytes_max) {
+FakeWorker& Cluster::Join(const std::string& id, std::int64_t weight_bytes_max,
+                          const std::string& pool) {
   FakeWorker& worker = workers_[id];
   worker = FakeWorker{};
   worker.id = id;
   worker.incarnation = rng_.NextId<Incarnation>();
   worker.capabilities = testing::MakeCapabilities(weight_bytes_max);
+  worker.pool = pool;
   Register(worker);
   return worker;
 }
@@ -39,6 +41,7 @@ void Cluster::Register(FakeWorker& worker) {
   worker.closed.reset();
   switchyard::Register request{
       worker.id, worker.incarnation, absl::StrCat(worker.id, ":1"), worker.capabilities, {}};
+  request.pool = worker.pool;
   for (const auto& [key, resident] : worker.resident) {
     request.resident.push_back(resident);
     if (resident.committed) {

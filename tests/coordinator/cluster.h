@@ -29,6 +29,7 @@ enum class Answers { kAck, kNack, kNothing };
 
 struct FakeWorker {
   std::string id;
+  std::string pool;  // empty: none
   Incarnation incarnation;
   StreamId stream;  // none: away
   CapabilitySet capabilities;
@@ -66,7 +67,8 @@ class Cluster {
   void SetOptions(const CoordinatorOptions& options) { options_ = options; }
 
   // Workers.
-  FakeWorker& Join(const std::string& id, std::int64_t weight_bytes_max = 0);
+  FakeWorker& Join(const std::string& id, std::int64_t weight_bytes_max = 0,
+                   const std::string& pool = "");
   void Register(FakeWorker& worker);        // on a new stream, with what it holds
   void BreakStream(const std::string& id);  // the worker lives on
   void Restart(const std::string& id);      // a new life that holds nothing

@@ -14,6 +14,7 @@ struct AgentOptions {
   std::string worker_id;    // stable name, e.g. of its Pod; [A-Za-z0-9._-], 1 to 128 characters
   Incarnation incarnation;  // random; new each time the process starts
   LifeSecret secret;        // likewise
+  std::string pool;         // that deployments may name; empty: none
   std::string endpoint;     // this worker's ExpertService, "host:port"
   // Proved by self-tests before the agent starts; they do not change during its life.
   CapabilitySet capabilities;

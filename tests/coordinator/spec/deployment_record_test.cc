@@ -40,6 +40,7 @@ constexpr std::size_t kStorageBytes = 4 + 2 * (5 + 4);
 constexpr std::size_t kRunnerBytes = 1;
 constexpr std::size_t kKeyBytes = 32;
 // For how long a former model is kept.
+constexpr std::size_t kPoolsBytes = 4;  // of no pools
 constexpr std::size_t kKeptBytes = 8;
 constexpr std::size_t kMarkBytes = 1;  // of a deletion
 // A deletion that does not wait, and a revision.
@@ -74,8 +75,8 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeWireDtypes) {
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
   const std::size_t added = 1 + 4 + record.spec.phases.size() + 4;
-  bytes.resize(bytes.size() - kRevisionBytes - kMarkBytes - kKeptBytes - kKeyBytes - kRunnerBytes -
-               kStorageBytes - kDefaultsBytes - added);
+  bytes.resize(bytes.size() - kPoolsBytes - kRevisionBytes - kMarkBytes - kKeptBytes - kKeyBytes -
+               kRunnerBytes - kStorageBytes - kDefaultsBytes - added);
   bytes[0] = 1;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -97,7 +98,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeTheCoordinatorsDefaults) {
     record.spec.layers = {{LayerId{1}, {}, DtypeChoice::kAuto}};
     record.facts = SmallFacts();
     std::string bytes = CanonicalBytes(record);
-    bytes.resize(bytes.size() - kRevisionBytes - kMarkBytes - kKeptBytes - kKeyBytes -
+    bytes.resize(bytes.size() - kPoolsBytes - kRevisionBytes - kMarkBytes - kKeptBytes - kKeyBytes -
                  kRunnerBytes - kStorageBytes - kDefaultsBytes);
     bytes[0] = 2;
 
@@ -114,7 +115,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeGrantKeys) {
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kRevisionBytes - kMarkBytes - kKeptBytes - kKeyBytes);
+  bytes.resize(bytes.size() - kPoolsBytes - kRevisionBytes - kMarkBytes - kKeptBytes - kKeyBytes);
   bytes[0] = 3;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -129,7 +130,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeFormerModelsWereKept) {
   SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kRevisionBytes - kMarkBytes - kKeptBytes);
+  bytes.resize(bytes.size() - kPoolsBytes - kRevisionBytes - kMarkBytes - kKeptBytes);
   bytes[0] = 4;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -144,7 +145,7 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeDeletions) {
   record.spec.former_model_kept = std::chrono::minutes(5);
   record.facts = SmallFacts();
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kRevisionBytes - kMarkBytes);
+  bytes.resize(bytes.size() - kPoolsBytes - kRevisionBytes - kMarkBytes);
   bytes[0] = 5;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
@@ -159,13 +160,40 @@ TEST(DeploymentRecordTest, ReadsTheFormatBeforeRevisions) {
   record.facts = SmallFacts();
   record.deleting = true;
   std::string bytes = CanonicalBytes(record);
-  bytes.resize(bytes.size() - kRevisionBytes);
+  bytes.resize(bytes.size() - kPoolsBytes - kRevisionBytes);
   bytes[0] = 6;
 
   SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
 
   EXPECT_EQ(parsed, record);
   EXPECT_EQ(parsed.revision, 0U);
+}
+
+// A store of a coordinator that knew no pools.
+TEST(DeploymentRecordTest, ReadsTheFormatBeforePools) {
+  DeploymentRecord record;
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(GoodSpec()));
+  record.facts = SmallFacts();
+  record.revision = 3;
+  std::string bytes = CanonicalBytes(record);
+  bytes.resize(bytes.size() - kPoolsBytes);
+  bytes[0] = 7;
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(bytes));
+
+  EXPECT_EQ(parsed, record);
+}
+
+TEST(DeploymentRecordTest, KeepsPools) {
+  DeploymentRecord record;
+  DeploymentSpec spec = GoodSpec();
+  spec.pools = {"decode", "spare"};
+  SY_ASSERT_OK_AND_ASSIGN(record.spec, CompleteSpec(spec));
+  record.facts = SmallFacts();
+
+  SY_ASSERT_OK_AND_ASSIGN(const auto parsed, ParseDeploymentRecord(CanonicalBytes(record)));
+
+  EXPECT_EQ(parsed, record);
 }
 
 TEST(DeploymentRecordTest, RefusesTruncationAndSurvivesDamage) {

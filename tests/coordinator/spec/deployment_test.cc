@@ -1,5 +1,6 @@
 #include "coordinator/spec/deployment.h"
 
+#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 #include "core/rng.h"
@@ -98,6 +99,16 @@ TEST(DeploymentSpecTest, RefusesEachBadFieldByName) {
        [](DeploymentSpec& s) { s.former_model_kept = std::chrono::seconds(-1); }},
       {"former_model_kept",
        [](DeploymentSpec& s) { s.former_model_kept = std::chrono::hours(25); }},
+      {"pools",
+       [](DeploymentSpec& s) {
+         s.pools = {"a", "b", "a"};
+       }},
+      {"pools", [](DeploymentSpec& s) { s.pools = {"a/b"}; }},
+      {"pools", [](DeploymentSpec& s) { s.pools = {""}; }},
+      {"pools",
+       [](DeploymentSpec& s) {
+         for (int i = 0; i < 65; ++i) s.pools.push_back(absl::StrCat("p", i));
+       }},
       {"max_tokens_per_step", [](DeploymentSpec& s) { s.max_tokens_per_step = -5; }},
       {"layers",
        [](DeploymentSpec& s) {

@@ -150,7 +150,7 @@ TEST(ConfigFileTest, RefusesWithFileLineAndPath) {
       {"name: demo\nmin_worker: 4\n",
        "deployment.yaml:2: min_worker: no such key; did you mean \"min_workers\"? (known: name, "
        "model, checkpoint, phases, min_workers, join_timeout, max_tokens_per_step, "
-       "dispatcher_output_dtype, layers, moe_runner_backend, former_model_kept)",
+       "dispatcher_output_dtype, layers, moe_runner_backend, former_model_kept, pools)",
        "2", "min_worker"},
       {"phases:\n- phase: decode\n  mdoe: normal\n",
        "deployment.yaml:3: phases[0].mdoe: no such key; did you mean \"mode\"? (known: phase, "

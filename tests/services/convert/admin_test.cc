@@ -38,6 +38,7 @@ TEST(ConvertAdminTest, DeploymentSpecsRoundTrip) {
                         })};
     if (round % 2 == 0) spec.dispatcher_output_dtype = random.Any(DtypeChoice::kNvfp4);
     spec.moe_runner_backend = random.Any(RunnerBackend::kHumming);
+    spec.pools = random.List([&random] { return random.Text(); });
     v1::ApplyDeploymentRequest proto;
     Encode(spec, proto.mutable_deployment());
 

@@ -147,7 +147,8 @@ class RandomMessages {
             List([this] {
               return DeploymentKeys{Text(), List([this] { return Key(); })};
             }),
-            rng_.NextId<LifeSecret>()};
+            rng_.NextId<LifeSecret>(),
+            Text()};
       case 1:
         return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); }),
                          List([this] { return Load(); }), Times()};
