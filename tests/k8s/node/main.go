@@ -27,8 +27,8 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
 	// The plugins of CoreDNS that the node's Corefile names.
+	_ "github.com/coredns/coredns/plugin/bind"
 	_ "github.com/coredns/coredns/plugin/errors"
-	_ "github.com/coredns/coredns/plugin/health"
 	_ "github.com/coredns/coredns/plugin/kubernetes"
 	_ "github.com/coredns/coredns/plugin/ready"
 )
