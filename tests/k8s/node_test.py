@@ -131,8 +131,9 @@ class LeavesNothing(unittest.TestCase):
     def test_a_part_that_ends_ends_the_node(self):
         cluster("up")
         own = self.namespaces_of_node()
-        cluster("enter", "sh", "-c", "kill -9 $(cat /proc/[0-9]*/comm >/dev/null 2>&1; "
-                "for p in /proc/[0-9]*; do [ \"$(cat $p/comm)\" = kube-scheduler ] && echo ${p#/proc/}; done)")
+        (scheduler,) = [pid for pid in snapshot.processes_in(own)
+                        if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "kube-scheduler"]
+        os.kill(int(scheduler), signal.SIGKILL)
         wait_until(lambda: not snapshot.processes_in(own), 10, "the end of the node")
         self.assertIn("kube-scheduler ended with -9", cluster("status", check=False).stdout)
 
@@ -308,7 +309,7 @@ class Node(unittest.TestCase):
         self.assertEqual((STATE.volumes / "one/kept").stat().st_uid, USER)
 
     def test_image_volume(self):
-        self.assertEqual(self.probe("read", "/image/pause").returncode, 0)
+        self.assertEqual(self.probe("mounted", "/image/pause").returncode, 0)
 
     def test_services_and_their_names(self):
         address = self.pod_status("serving")["podIP"]
