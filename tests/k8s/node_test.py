@@ -21,12 +21,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 from parts import layout, processes, snapshot  # noqa: E402
+from parts.owned_bridge import USER  # noqa: E402
 from parts.waiting import wait_until  # noqa: E402
 
 STATE = layout.Layout(layout.REPOSITORY / "out/k8s-test")
 CLUSTER = [str(HERE / "cluster"), "--state", str(STATE.state)]
 MIB = 1 << 20
-USER = 65532
 
 
 def cluster(*arguments, check=True):
@@ -249,6 +249,9 @@ class Node(unittest.TestCase):
         self.assertIn(f"Uid={USER}", said)
         self.assertIn("CapEff=0000000000000000", said)
         self.assertIn("NoNewPrivs=1", said)
+
+    def test_socket_filters_need_no_capability(self):
+        self.assertEqual(self.probe("filter").stdout, "")
 
     def test_root_file_system_is_read_only(self):
         done = self.probe("write", "/file", "1", check=False)
