@@ -196,7 +196,8 @@ class RunTest(unittest.TestCase):
                     layer.extractall(work / name, filter="tar")
                 (work / name / "models").mkdir(exist_ok=True)
             done = subprocess.run(
-                ["unshare", "--net", "--mount", "bash", str(ROOT / "tests/image/serve.sh"), str(work)],
+                ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash",
+                 str(ROOT / "tests/image/serve.sh"), str(work)],
                 capture_output=True, text=True, check=False, timeout=120)
             output = done.stdout + done.stderr
             self.assertEqual(done.returncode, 0, output)

@@ -14,15 +14,15 @@ done
 user=65532
 in_image() { exec chroot --userspec="$user:$user" "$@"; }  # in a subshell or in the background
 
-# Some kernels let nobody but a holder of CAP_NET_ADMIN attach the filter with which a worker closes UCX's
-# ports to strangers.
-worker_user=$user
+# Some kernels let nobody but a holder of CAP_NET_ADMIN attach the filter with which workers and engines close
+# UCX's ports to strangers.
+ucx_user=$user
 filter='import ctypes, socket, struct
 statement = ctypes.create_string_buffer(struct.pack("HBBI", 6, 0, 0, 0xffffffff), 8)
 socket.socket().setsockopt(1, 26, struct.pack("HxxxxxxP", 1, ctypes.addressof(statement)))'
 if ! setpriv --reuid "$user" --regid "$user" --clear-groups python3 -c "$filter" 2>/dev/null; then
-  echo "this kernel refuses socket filters to users without rights: the worker runs as root"
-  worker_user=0
+  echo "this kernel refuses socket filters to users without rights: worker and verify run as root"
+  ucx_user=0
 fi
 
 # The model image copies its checkpoint, as an init container does.
@@ -35,12 +35,12 @@ for file in copied/*; do echo "copied ${file#copied/}"; done
 
 in_image coordinator /usr/bin/switchyard-coordinator --listen 127.0.0.1:7700 --store memory --log-level error &
 coordinator=$!
-user=$worker_user in_image worker /usr/bin/switchyard-worker --id w0 --coordinator 127.0.0.1:7700 --log-level warn &
+user=$ucx_user in_image worker /usr/bin/switchyard-worker --id w0 --coordinator 127.0.0.1:7700 --log-level warn &
 worker=$!
 printf 'name: demo\ncheckpoint: /models\n' |
   (in_image tools /usr/bin/sh -c 'for i in 1 2 3 4 5 6 7 8; do syctl get workers >/dev/null 2>&1 && break; sleep 1; done
     syctl apply -f - --wait --timeout 60')
-(in_image tools /usr/bin/verify --target 127.0.0.1:7700 --model /models --golden /models/golden.safetensors)
+(user=$ucx_user in_image tools /usr/bin/verify --target 127.0.0.1:7700 --model /models --golden /models/golden.safetensors)
 kill "$worker"
 wait "$worker"
 kill "$coordinator"
