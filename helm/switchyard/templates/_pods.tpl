@@ -15,6 +15,28 @@ readOnlyRootFilesystem: true
 capabilities: {drop: [ALL]}
 {{- end -}}
 
+{{/* The same with what `privileges` of a pool and of the tests says: none or netAdmin. Kubernetes gives
+     added capabilities to root only. */}}
+{{- define "switchyard.podSecurityOf" -}}
+{{- if eq . "netAdmin" -}}
+runAsUser: 0
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- else -}}
+{{- include "switchyard.podSecurity" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.containerSecurityOf" -}}
+{{- if eq . "netAdmin" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL], add: [NET_ADMIN]}
+{{- else -}}
+{{- include "switchyard.containerSecurity" . -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "switchyard.pull" -}}
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets: {{- toYaml . | nindent 2 }}
