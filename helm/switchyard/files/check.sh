@@ -6,16 +6,14 @@ fail() {
   echo "FAILED: $*"
   exit 1
 }
-get() { wget -q -T 5 -O - "http://$1$2"; }
+get() { timeout 5 wget -q -O - "http://$1$2"; }
 
 get "$COORDINATOR" /readyz >/dev/null || fail "the coordinator at $COORDINATOR is not ready"
 echo "ready: coordinator"
 for worker in $WORKERS; do
   id=${worker%%=*}
   get "${worker#*=}" /readyz >/dev/null || fail "worker $id at ${worker#*=} is not ready"
-  syctl -o json get worker "$id" | grep -q '"state": "WORKER_STATE_LIVE"' ||
-    fail "worker $id is not live: $(syctl -o table get workers)"
-  echo "ready: worker $id"
+  syctl -o table --timeout 10 wait worker "$id" --for live || fail "worker $id is not live"
 done
 for model in $MODELS; do
   name=${model%%=*}
