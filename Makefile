@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled clean
+.PHONY: help demo build install deb bundle verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -122,6 +122,17 @@ coverage: ## measure line coverage of each layer (MINIMUM=85 fails below it)
 uncalled: ## functions of the product that no program calls, each explained in tests/uncalled.tsv
 	@scripts/bootstrap build
 	@scripts/uncalled
+
+k8s-up: ## start a single-node Kubernetes on this machine (needs root; tests/k8s/README.md)
+	@scripts/bootstrap k8s
+	@tests/k8s/cluster up
+
+k8s-down: ## end it and remove everything it made
+	@tests/k8s/cluster down
+
+k8s-node-test: ## what holds on that node, and that it leaves nothing behind
+	@scripts/bootstrap k8s
+	@tests/k8s/node_test.py
 
 clean: ## remove everything that was built
 	rm -rf build out
