@@ -101,9 +101,10 @@ class AlertsTest(unittest.TestCase):
 
     def test_expected_workers_are_those_of_the_values(self):
         rendered = chart.objects(values={**ALL, "pools": {"a": {"replicas": 3, "ranksPerPod": 2}, "b": {}}})
-        rule = yaml.safe_dump(chart.one(rendered, "PrometheusRule", "rel-switchyard")["spec"])
+        rules = chart.one(rendered, "PrometheusRule", "rel-switchyard")["spec"]["groups"][0]["rules"]
+        missing, = [rule for rule in rules if rule["alert"] == "SwitchyardWorkersMissing"]
 
-        self.assertIn('state="live"}) < 8', rule)
+        self.assertTrue(missing["expr"].endswith('state="live"}) < 8'), missing["expr"])
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
     chart_test.py                    run the tests
     UPDATE_GOLDENS=1 chart_test.py   write golden/ anew
+    BUILD=FOLDER chart_test.py       with the programs of that build
 """
 
 import json
@@ -97,7 +98,7 @@ class RefusedTest(unittest.TestCase):
                        "pools: {p: {phase: mixed, netDevices: net1}}",
                        "pools: {workers: {ranksPerPod: 8}}",
                        "pools: {p: {device: {preset: ascend910, argument: KIND}, image: {repository: h/n}}}",
-                       "models: {chat: {sizeGiB: 60, artefact: {source: pvc, claim: weights, path: chat}}}",
+                       "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}",
                        "poolDefaults: {shm: {sizeLimit: 2Gi}}", "networkPolicy: {enabled: true}"):
             self.assertEqual(chart.render(values=values)[0], 0, values)
 
@@ -265,9 +266,9 @@ class ObjectsTest(unittest.TestCase):
         self.assertFalse([o for o in rendered if o["kind"] == "NetworkPolicy"])
 
     def test_programs_take_their_files(self):
-        programs = chart.ROOT / "build/release/bin"
+        programs = pathlib.Path(os.environ.get("BUILD") or chart.ROOT / "build/release") / "bin"
         if not programs.exists():
-            self.skipTest("no programs are built")
+            self.skipTest(f"{programs} is not there")
         rendered = chart.objects(example="several-models")
         for name, key, program in (("coordinator", "coordinator.yaml", "switchyard-coordinator"),
                                    ("cpu", "worker.yaml", "switchyard-worker")):

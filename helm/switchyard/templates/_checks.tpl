@@ -13,7 +13,7 @@
   (list "prefill" "prefill: {replicas: 2}" "pools: {workers: {replicas: 2}}" "Workers belong to pools, and a pool serves every phase.")
   (list "decode" "decode: {replicas: 2}" "pools: {workers: {replicas: 2}}" "Workers belong to pools, and a pool serves every phase.")
   (list "autoscaling" "autoscaling: {enabled: true}" "pools: {workers: {autoscaling: {enabled: true}}}" "Each pool scales by itself.")
-  (list "modelArtifacts" "modelArtifacts: {uri: \"pvc://weights/chat\"}" "models: {chat: {sizeGiB: 60, artefact: {source: pvc, claim: weights, path: chat}}}" "A checkpoint belongs to its model.")
+  (list "modelArtifacts" "modelArtifacts: {uri: \"pvc://weights/chat\"}" "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}" "A checkpoint belongs to its model.")
   (list "deployment" "deployment: {name: chat}" "models: {chat: {...}}" "Deployments are models here.")
   (list "shmSize" "shmSize: 2Gi" "poolDefaults: {shm: {sizeLimit: 2Gi}}" "Shared memory belongs to a pool.")
   (list "serviceMonitor" "serviceMonitor: {enabled: true}" "monitoring: {podMonitor: {enabled: true}}" "Pods are scraped, not Services.")
@@ -78,17 +78,17 @@
 
 {{- define "switchyard.checkModel" -}}
 {{- $at := printf "models.%s" .name -}}
-{{- $artefact := .model.artefact -}}
-{{- $wants := get (dict "pvc" "claim" "hostPath" "hostPath" "image" "image" "imageVolume" "image") $artefact.source -}}
+{{- $artifact := .model.artifact -}}
+{{- $wants := get (dict "pvc" "claim" "hostPath" "hostPath" "image" "image" "imageVolume" "image") $artifact.source -}}
 {{- range $key := list "claim" "hostPath" "image" -}}
-  {{- if and (eq $key $wants) (not (get $artefact $key)) -}}
-    {{- include "switchyard.instead" (dict "why" (printf "%s.artefact: source %s needs %s." $at $artefact.source $key) "before" (printf "artefact: {source: %s}" $artefact.source) "after" (printf "artefact: {source: %s, %s: ...}" $artefact.source $key)) -}}
-  {{- else if and (ne $key $wants) (get $artefact $key) -}}
-    {{- include "switchyard.instead" (dict "why" (printf "%s.artefact: %s does not belong to source %s." $at $key $artefact.source) "before" (printf "artefact: {source: %s, %s: %s}" $artefact.source $key (get $artefact $key)) "after" (printf "artefact: {source: %s, %s: ...}" $artefact.source $wants)) -}}
+  {{- if and (eq $key $wants) (not (get $artifact $key)) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s.artifact: source %s needs %s." $at $artifact.source $key) "before" (printf "artifact: {source: %s}" $artifact.source) "after" (printf "artifact: {source: %s, %s: ...}" $artifact.source $key)) -}}
+  {{- else if and (ne $key $wants) (get $artifact $key) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s.artifact: %s does not belong to source %s." $at $key $artifact.source) "before" (printf "artifact: {source: %s, %s: %s}" $artifact.source $key (get $artifact $key)) "after" (printf "artifact: {source: %s, %s: ...}" $artifact.source $wants)) -}}
   {{- end -}}
 {{- end -}}
-{{- if and (eq $artefact.source "imageVolume") (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) -}}
-  {{- include "switchyard.instead" (dict "why" (printf "%s.artefact: imageVolume needs Kubernetes 1.35; this is %s." $at .root.Capabilities.KubeVersion.Version) "before" "artefact: {source: imageVolume}" "after" "artefact: {source: image}") -}}
+{{- if and (eq $artifact.source "imageVolume") (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.artifact: imageVolume needs Kubernetes 1.35; this is %s." $at .root.Capabilities.KubeVersion.Version) "before" "artifact: {source: imageVolume}" "after" "artifact: {source: image}") -}}
 {{- end -}}
 {{- end -}}
 

@@ -81,8 +81,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- define "switchyard.models" -}}
 {{- $models := deepCopy .Values.models -}}
 {{- if and (not $models) .Values.demo -}}
-  {{- $artefact := dict "source" "image" "path" "" "image" (include "switchyard.image" (dict "root" . "name" "model-sqlite-moe-7m")) -}}
-  {{- $models = dict "demo" (dict "sizeGiB" 1 "golden" "golden.safetensors" "artefact" $artefact "deployment" (dict "model" "sqlite-moe-7m")) -}}
+  {{- $artifact := dict "source" "image" "path" "" "image" (include "switchyard.image" (dict "root" . "name" "model-sqlite-moe-7m")) -}}
+  {{- $models = dict "demo" (dict "sizeGiB" 1 "golden" "golden.safetensors" "artifact" $artifact "deployment" (dict "model" "sqlite-moe-7m")) -}}
 {{- end -}}
 {{- toJson $models -}}
 {{- end -}}

@@ -84,16 +84,16 @@ readinessProbe:
 {{/* Volumes with the models, below /models. */}}
 {{- define "switchyard.modelVolumes" -}}
 {{- range $name, $model := include "switchyard.models" . | fromJson }}
-{{- $artefact := $model.artefact }}
+{{- $artifact := $model.artifact }}
 - name: model-{{ $name }}
-{{- if eq $artefact.source "image" }}
+{{- if eq $artifact.source "image" }}
   emptyDir: {sizeLimit: {{ printf "%dMi" (int64 (ceil (mulf 1126 $model.sizeGiB))) }}}
-{{- else if eq $artefact.source "imageVolume" }}
-  image: {reference: {{ $artefact.image }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
-{{- else if eq $artefact.source "pvc" }}
-  persistentVolumeClaim: {claimName: {{ $artefact.claim }}, readOnly: true}
-{{- else if eq $artefact.source "hostPath" }}
-  hostPath: {path: {{ $artefact.hostPath }}, type: Directory}
+{{- else if eq $artifact.source "imageVolume" }}
+  image: {reference: {{ $artifact.image }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
+{{- else if eq $artifact.source "pvc" }}
+  persistentVolumeClaim: {claimName: {{ $artifact.claim }}, readOnly: true}
+{{- else if eq $artifact.source "hostPath" }}
+  hostPath: {path: {{ $artifact.hostPath }}, type: Directory}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -107,11 +107,11 @@ readinessProbe:
 {{/* Init containers that copy checkpoints out of images. */}}
 {{- define "switchyard.modelCopies" -}}
 {{- range $name, $model := include "switchyard.models" . | fromJson }}
-{{- if eq $model.artefact.source "image" }}
+{{- if eq $model.artifact.source "image" }}
 - name: copy-{{ $name }}
-  image: {{ $model.artefact.image }}
+  image: {{ $model.artifact.image }}
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
-  command: {{ default (list "/usr/bin/cp" "-r" "/model/." "/target") $model.artefact.command | toJson }}
+  command: {{ default (list "/usr/bin/cp" "-r" "/model/." "/target") $model.artifact.command | toJson }}
   securityContext: {{- include "switchyard.containerSecurity" $ | nindent 4 }}
   resources:
     requests: {cpu: 100m, memory: 64Mi}
@@ -124,5 +124,5 @@ readinessProbe:
 
 {{/* The folder of a checkpoint. */}}
 {{- define "switchyard.checkpoint" -}}
-/models/{{ .name }}{{ with .model.artefact.path }}/{{ . }}{{ end }}
+/models/{{ .name }}{{ with .model.artifact.path }}/{{ . }}{{ end }}
 {{- end -}}
