@@ -79,7 +79,7 @@ class Node:
         self._launch(components.API_SERVER)
         for image in (layout.PAUSE_IMAGE, layout.PROBE_IMAGE):
             program = image.rpartition("/")[2].partition(":")[0]
-            path = f"/tmp/{program}.tar"
+            path = f"/run/{program}.tar"
             archive.write(path, image, f"{layout.BIN}/{program}")
             rootfs.run(f"{layout.BIN}/ctr", "--address", layout.CONTAINERD, "--namespace", "k8s.io",
                        "images", "import", path)
