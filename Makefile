@@ -137,7 +137,7 @@ chart-test: ## the Helm chart without a cluster: renders, refusals, policies, al
 k8s-smoke: ## install the Helm chart on a Kubernetes of its own, test it, lose a worker, uninstall it
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
-	@tests/helm/smoke_test.py
+	@/usr/bin/python3 -B tests/helm/smoke_test.py
 
 k8s-up: ## start a single-node Kubernetes on this machine (needs root; tests/k8s/README.md)
 	@scripts/bootstrap k8s

@@ -1,4 +1,4 @@
-#!/usr/bin/env python3
+#!/usr/bin/python3 -B
 """Installs the chart on a real cluster and lives with it for a moment; prints how long each step takes.
 
     smoke_test.py [--build FOLDER]
@@ -16,6 +16,9 @@ import subprocess
 import sys
 import tempfile
 import time
+
+import chart
+import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "tests/k8s/cluster"
@@ -160,7 +163,29 @@ def uninstall(release):
     assert left == {"Pod/moe-switchyard-test"}, left
 
 
-STEPS = [install, helm_test, generate, helm_test_without_a_worker, delete_a_worker_under_load,
+def examples_are_accepted(release):
+    """Every object passes strict server-side apply, in a namespace that refuses and warns of Pods which are not
+    restricted. The kinds of the Prometheus operator are unknown to this cluster."""
+    namespace = f"{release.namespace}-examples"
+    kubectl = [release.kubectl_path, "-n", namespace]
+    call(*kubectl, "create", "namespace", namespace)
+    try:
+        call(*kubectl, "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=restricted",
+             "pod-security.kubernetes.io/warn=restricted")
+        for example in chart.EXAMPLES:
+            rendered = [o for o in chart.objects(example=example, namespace=namespace)
+                        if not o["apiVersion"].startswith("monitoring.")]
+            done = call(*kubectl, "apply", "--server-side", "--dry-run=server", "--validate=strict", "-f", "-",
+                        text=yaml.safe_dump_all(rendered))
+            assert "Warning" not in done.stderr, done.stderr
+            assert done.stdout.count("serverside-applied") == len(rendered), done.stdout
+        control = call(*kubectl, "run", "control", "--image=any", "--dry-run=server", check=False)
+        assert "violates PodSecurity" in control.stderr, control.stderr
+    finally:
+        call(*kubectl, "delete", "namespace", namespace, "--wait=false", check=False)
+
+
+STEPS = [examples_are_accepted, install, helm_test, generate, helm_test_without_a_worker, delete_a_worker_under_load,
          upgrade_to_the_same, uninstall]
 
 
