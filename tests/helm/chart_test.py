@@ -254,6 +254,54 @@ class ObjectsTest(unittest.TestCase):
             mounts = {m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
             self.assertLessEqual({"/models/chat", "/models/draft"}, mounts)
 
+    def test_pools_scale_by_hpa_or_keda(self):
+        keda = {"enabled": True, "kind": "keda", "triggers": [{"type": "prometheus", "metadata": {}}]}
+        rendered = chart.objects(values={"pools": {"a": {"autoscaling": {"enabled": True, "maxReplicas": 9}},
+                                                   "b": {"autoscaling": keda}, "c": {"replicas": 3}}})
+        hpa = chart.one(rendered, "HorizontalPodAutoscaler", "rel-switchyard-a")["spec"]
+        scaled = chart.one(rendered, "ScaledObject", "rel-switchyard-b")["spec"]
+        self.assertEqual((hpa["minReplicas"], hpa["maxReplicas"]), (2, 9))
+        self.assertEqual(hpa["scaleTargetRef"], scaled["scaleTargetRef"] | {"name": "rel-switchyard-a"})
+        for name, replicas in (("a", None), ("b", None), ("c", 3)):
+            spec = chart.one(rendered, "StatefulSet", f"rel-switchyard-{name}")["spec"]
+            self.assertEqual(spec.get("replicas"), replicas)
+
+    def test_disruptions_take_one_worker_and_never_wait_for_the_coordinator(self):
+        rendered = chart.objects(values={"pools": {"a": {"replicas": 4}, "b": {"replicas": 1}}})
+        budgets = [o for o in rendered if o["kind"] == "PodDisruptionBudget"]
+        self.assertEqual([o["metadata"]["name"] for o in budgets], ["rel-switchyard-a"])
+        self.assertEqual(budgets[0]["spec"]["maxUnavailable"], 1)
+
+    def test_workers_spread_over_machines(self):
+        own = [{"maxSkew": 2, "topologyKey": "rack", "whenUnsatisfiable": "DoNotSchedule"}]
+        rendered = chart.objects(values={"pools": {"a": {}, "b": {"topologySpreadConstraints": own}}})
+        for name, key in (("a", "kubernetes.io/hostname"), ("b", "rack")):
+            spec = chart.one(rendered, "StatefulSet", f"rel-switchyard-{name}")["spec"]["template"]["spec"]
+            self.assertEqual([each["topologyKey"] for each in spec["topologySpreadConstraints"]], [key])
+
+    def test_claims_of_devices_reach_every_rank(self):
+        spec = chart.one(chart.objects(values=EVERYTHING), "StatefulSet",
+                         "rel-switchyard-a")["spec"]["template"]["spec"]
+        self.assertEqual(spec["resourceClaims"], EVERYTHING["pools"]["a"]["resourceClaims"])
+        for container in spec["containers"]:
+            self.assertEqual(container["resources"]["claims"], [{"name": "gpu"}])
+
+    def test_monitoring_is_there_when_asked_for(self):
+        wanted = {"PodMonitor", "PrometheusRule"}
+        self.assertFalse(wanted & {o["kind"] for o in chart.objects()})
+        rendered = chart.objects(values=EVERYTHING)
+        self.assertLessEqual(wanted, {o["kind"] for o in rendered})
+        boards = chart.one(rendered, "ConfigMap", "rel-switchyard-dashboards")
+        self.assertEqual(boards["metadata"]["labels"]["grafana_dashboard"], "1")
+        self.assertTrue(json.loads(boards["data"]["switchyard.json"])["panels"])
+
+    def test_the_page_names_tests_that_there_are(self):
+        page = (chart.ROOT / "docs/KUBERNETES.md").read_text().split("## Conventions")[1].split("\n## ")[0]
+        sources = "".join(path.read_text() for path in HERE.glob("*_test.py"))
+        named = re.findall(r"`(\w+)` \|$", page, re.M)
+        self.assertGreaterEqual(len(named), 15)
+        self.assertEqual([name for name in named if f"def {name}(" not in sources], [])
+
     def test_strangers_reach_nothing(self):
         for example, rendered in example_objects():
             policies = [o["spec"] for o in rendered if o["kind"] == "NetworkPolicy"]

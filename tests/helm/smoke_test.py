@@ -103,7 +103,9 @@ def install(release):
     call(release.kubectl_path, "create", "namespace", release.namespace)
     call(release.kubectl_path, "label", "namespace", release.namespace,
          f"pod-security.kubernetes.io/enforce={release.level}")
-    release.helm("install", CHART, *release.values())
+    notes = release.helm("install", CHART, *release.values()).stdout
+    for part in ("NOTHING IS ENCRYPTED", f"helm -n {release.namespace} test moe", "port-forward"):
+        assert part in notes, notes
     release.wait_ready()
     restarts = {c["restartCount"] for pod in release.get("pods") for c in pod["status"]["containerStatuses"]}
     assert restarts == {0}, restarts
