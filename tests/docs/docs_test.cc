@@ -115,7 +115,8 @@ TEST(DocsTest, DependenciesListEveryPackageWithItsVersion) {
 
 // A reader copies commands from the pages: each block says who proves that they work. "sh run" is
 // run by run_commands.py, every line of "sh ci" stands in .ci/run or is a target that it makes, and
-// "sh node" is run by run_commands.py --node on a Kubernetes node; only docs/KUBERNETES.md has those.
+// "sh node" is run by run_commands.py --node on a Kubernetes node; only docs/KUBERNETES.md has
+// those.
 TEST(DocsTest, CommandsSayWhoRunsThem) {
   const SourceFile* ci = Repository().Find(".ci/run");
   ASSERT_NE(ci, nullptr);
