@@ -77,14 +77,11 @@ class ImageTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.work = pathlib.Path(tempfile.mkdtemp(prefix="switchyard-images-"))
+        cls.addClassCleanup(shutil.rmtree, cls.work)
         done = run_builder(cls.work / "one")
         assert done.returncode == 0, done.stderr
         cls.out = done.stdout
         cls.archives = {name: Archive(cls.work / "one" / f"{name}.tar") for name in IMAGES}
-
-    @classmethod
-    def tearDownClass(cls):
-        shutil.rmtree(cls.work)
 
     def test_two_builds_have_equal_digests(self):
         only = [word for name in ("worker", "model-sqlite-moe-7m") for word in ("--only", name)]
@@ -180,31 +177,25 @@ class ImageTest(unittest.TestCase):
         self.assertIn("worker-cuda needs a build with the CUDA device", done.stderr)
         self.assertIn("scripts/build cuda", done.stderr)
 
-
-class RunTest(unittest.TestCase):
-    """Coordinator, worker and verify, each in the root of its image."""
-
     def test_they_serve_without_rights_on_a_read_only_root(self):
+        """Coordinator, worker and verify, each in the root of its image."""
         if subprocess.run(["unshare", "--net", "--mount", "true"], check=False).returncode != 0:
             self.skipTest("no mount and network namespaces here")
-        work = pathlib.Path(tempfile.mkdtemp(prefix="switchyard-images-"))
-        try:
-            self.assertEqual(run_builder(*[w for n in IMAGES for w in ("--only", n)],
-                                         work / "out").returncode, 0)
-            for name in IMAGES:
-                for layer in Archive(work / "out" / f"{name}.tar").layers:
-                    layer.extractall(work / name, filter="tar")
-                (work / name / "models").mkdir(exist_ok=True)
-            done = subprocess.run(
-                ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash",
-                 str(ROOT / "tests/image/serve.sh"), str(work)],
-                capture_output=True, text=True, check=False, timeout=120)
-            output = done.stdout + done.stderr
-            self.assertEqual(done.returncode, 0, output)
-            self.assertIn("verified: within bounds", output)
-            self.assertIn("copied golden.safetensors", output)
-        finally:
-            shutil.rmtree(work)
+        roots = self.work / "roots"
+        for name, archive in self.archives.items():
+            for layer in archive.layers:
+                layer.extractall(roots / name, filter="tar")
+            (roots / name / "models").mkdir(exist_ok=True)
+
+        done = subprocess.run(
+            ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "bash",
+             str(ROOT / "tests/image/serve.sh"), str(roots)],
+            capture_output=True, text=True, check=False, timeout=120)
+
+        output = done.stdout + done.stderr
+        self.assertEqual(done.returncode, 0, output)
+        self.assertIn("verified: within bounds", output)
+        self.assertIn("copied golden.safetensors", output)
 
 
 class ErrorsTest(unittest.TestCase):
