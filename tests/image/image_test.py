@@ -184,7 +184,7 @@ class ImageTest(unittest.TestCase):
         roots = self.work / "roots"
         for name, archive in self.archives.items():
             for layer in archive.layers:
-                layer.extractall(roots / name, filter="tar")
+                layer.extractall(roots / name, **({"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}))
             (roots / name / "models").mkdir(exist_ok=True)
 
         done = subprocess.run(
