@@ -21,12 +21,12 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 sys.dont_write_bytecode = True
 from parts import layout, processes, snapshot  # noqa: E402
-from parts.waiting import wait_until  # noqa: E402
+from parts.owned_bridge import USER  # noqa: E402
+from parts.waiting import Timeout, wait_until  # noqa: E402
 
 STATE = layout.Layout(layout.REPOSITORY / "out/k8s-test")
 CLUSTER = [str(HERE / "cluster"), "--state", str(STATE.state)]
 MIB = 1 << 20
-USER = 65532
 
 
 def cluster(*arguments, check=True):
@@ -73,7 +73,7 @@ class LeavesNothing(unittest.TestCase):
 
     def setUp(self):
         cluster("down")
-        self.before = snapshot.take()
+        self.before = snapshot.take(STATE.name)
         self.addCleanup(cluster, "down")
 
     def expect_as_before(self, namespaces=()):
@@ -81,19 +81,26 @@ class LeavesNothing(unittest.TestCase):
         found = []
 
         def same():
-            found[:] = snapshot.differences(self.before, snapshot.take())
+            found[:] = snapshot.differences(self.before, snapshot.take(STATE.name))
             found.extend(f"process {pid}" for pid in snapshot.processes_in(namespaces))
             found.extend(f"process {line}" for line in snapshot.processes_naming(str(STATE.state)))
             return not found
         try:
             wait_until(same, 10, "the state before")
-        except Exception:
+        except Timeout:
             self.fail("not as before:\n" + "\n".join(found))
         self.assertEqual([path.name for path in STATE.state.iterdir()], ["lock"])
 
     def namespaces_of_node(self):
         first = STATE.read_record()["first"]["pid"]
         return snapshot.namespaces_of(first) - snapshot.namespaces_of(os.getpid())
+
+    def wait_for_end(self, namespaces):
+        try:
+            wait_until(lambda: not snapshot.processes_in(namespaces), 20, "the end of the node")
+        except Timeout:
+            left = snapshot.processes_in(namespaces)
+            self.fail("\n".join(pathlib.Path(f"/proc/{pid}/status").read_text()[:200] for pid in left))
 
     def test_after_down(self):
         cluster("up")
@@ -121,7 +128,7 @@ class LeavesNothing(unittest.TestCase):
         cluster("up")
         own = self.namespaces_of_node()
         self.assertTrue(processes.kill(STATE.read_record()["keeper"]))
-        wait_until(lambda: not snapshot.processes_in(own), 10, "the end of the node")
+        self.wait_for_end(own)
         self.assertEqual(cluster("status", check=False).returncode, 1)
 
         cluster("down")
@@ -134,7 +141,7 @@ class LeavesNothing(unittest.TestCase):
         (scheduler,) = [pid for pid in snapshot.processes_in(own)
                         if pathlib.Path(f"/proc/{pid}/comm").read_text().strip() == "kube-scheduler"]
         os.kill(int(scheduler), signal.SIGKILL)
-        wait_until(lambda: not snapshot.processes_in(own), 10, "the end of the node")
+        self.wait_for_end(own)
         self.assertIn("kube-scheduler ended with -9", cluster("status", check=False).stdout)
 
         cluster("down")
@@ -249,6 +256,9 @@ class Node(unittest.TestCase):
         self.assertIn(f"Uid={USER}", said)
         self.assertIn("CapEff=0000000000000000", said)
         self.assertIn("NoNewPrivs=1", said)
+
+    def test_socket_filters_need_no_capability(self):
+        self.assertEqual(self.probe("filter").stdout, "")
 
     def test_root_file_system_is_read_only(self):
         done = self.probe("write", "/file", "1", check=False)

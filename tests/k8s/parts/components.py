@@ -3,7 +3,7 @@ import dataclasses
 import json
 import pathlib
 
-from parts import layout
+from parts import filters, layout
 from parts.layout import BIN, CONFIG, PKI
 
 CONTAINERD = f"""version = 3
@@ -20,8 +20,10 @@ state = "/run/containerd"
   restrict_oom_score_adj = true
   disable_apparmor = true
 [plugins."io.containerd.cri.v1.runtime".cni]
-  bin_dirs = ["/usr/lib/cni"]
+  bin_dirs = ["/usr/lib/cni", "/etc/cni/bin"]
   conf_dir = "/etc/cni/net.d"
+  # The loopback plugin has to be done before owned-bridge replaces the namespace.
+  setup_serially = true
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
@@ -64,6 +66,9 @@ PROXY = {
     "iptables": {"minSyncPeriod": "100ms"},
 }
 
+# Read before the root changes, after which the repository is out of sight.
+OWNED_BRIDGE = pathlib.Path(__file__).with_name("owned_bridge.py").read_text(encoding="utf-8")
+
 COREFILE = f""".:53 {{
     bind {layout.NODE_IP}
     errors
@@ -104,7 +109,18 @@ def write_configs():
     (folder / "kube-proxy.json").write_text(json.dumps(PROXY))
     (folder / "Corefile").write_text(COREFILE)
     (folder / "objects.json").write_text(json.dumps(OBJECTS))
-    pathlib.Path("/etc/cni/net.d/10-pods.conflist").write_text(json.dumps(CNI))
+    _write_cni(filters.are_refused())
+
+
+def _write_cni(own_namespaces):
+    network = json.loads(json.dumps(CNI))
+    if own_namespaces:
+        plugin = pathlib.Path("/etc/cni/bin/owned-bridge")
+        plugin.parent.mkdir()
+        plugin.write_text(OWNED_BRIDGE)
+        plugin.chmod(0o755)
+        network["plugins"][0]["type"] = plugin.name
+    pathlib.Path("/etc/cni/net.d/10-pods.conflist").write_text(json.dumps(network))
 
 
 @dataclasses.dataclass(frozen=True)

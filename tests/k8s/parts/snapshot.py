@@ -4,6 +4,8 @@ import pathlib
 import shutil
 import subprocess
 
+from parts import processes
+
 NAMESPACES = ["pid", "net", "mnt", "cgroup", "uts", "ipc"]
 # Settings whose values change by themselves.
 MOVING = ("kernel/random/", "fs/dentry-state", "fs/inode-", "fs/file-nr", "fs/quota/", "kernel/ns_last_pid",
@@ -42,8 +44,10 @@ def _settings():
     return values
 
 
-def _cgroups():
-    return sorted(path for path in _files("/sys/fs/cgroup", depth=8) if os.path.isdir(path))
+def _cgroups(own):
+    """Folders of cgroups, less those of nodes other than `own`, which may run at the same time."""
+    return sorted(path for path in _files("/sys/fs/cgroup", depth=8)
+                  if os.path.isdir(path) and (own in path or "/switchyard-k8s-" not in path))
 
 
 def namespaces_of(pid):
@@ -57,8 +61,10 @@ def namespaces_of(pid):
 
 
 def processes_in(namespaces):
-    """Processes of the host that are in one of these namespaces."""
-    return sorted(pid for pid in os.listdir("/proc") if pid.isdigit() and namespaces_of(pid) & set(namespaces))
+    """Processes of the host that are in one of these namespaces. One that has ended and that the host's first process
+    has not yet waited for is none."""
+    return sorted(pid for pid in os.listdir("/proc") if pid.isdigit() and namespaces_of(pid) & set(namespaces)
+                  and processes.start_time(pid) is not None)
 
 
 def processes_naming(text):
@@ -81,7 +87,8 @@ def processes_naming(text):
     return sorted(found)
 
 
-def take():
+def take(own):
+    """The state of the host, for a node whose cgroups are called `own`."""
     return {
         "mounts": pathlib.Path("/proc/self/mountinfo").read_text().splitlines(),
         "links": _output("ip", "-o", "link"),
@@ -90,7 +97,7 @@ def take():
         "network namespaces": _output("ip", "netns", "list"),
         "nft rules": _output("nft", "list", "ruleset"),
         "iptables rules": _output("iptables-save"),
-        "cgroups": _cgroups(),
+        "cgroups": _cgroups(own),
         "settings": _settings(),
         "run": _files("/run"),
         "tmp": [name for name in os.listdir("/tmp") if "k8s" in name or "containerd" in name],
