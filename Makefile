@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test k8s-smoke k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -27,6 +27,12 @@ deb: ## write out/deb/switchyard_*.deb, which installs the same (LEVEL=6 REVISIO
 bundle: ## write out/bundle/switchyard-*.tar.zst, which runs on other machines (DEVICE=cuda)
 	@scripts/bootstrap build $(CUDA_PACKAGES)
 	@scripts/bundle
+
+images: ## write out/images/*.tar, container images without a daemon (OUT, DEVICE=cuda)
+	@scripts/bootstrap build $(CUDA_PACKAGES)
+	@scripts/build release programs
+	@$(if $(CUDA_PACKAGES),scripts/build cuda programs)
+	@deploy/image/build $(or $(OUT),out/images)
 
 # verify and eval end as their programs do: 0 within bounds, 1 outside, 2 not measured. make itself would
 # end with 2 after any command that fails. With --question it ends with 1 when a command is left to run,
@@ -122,6 +128,16 @@ coverage: ## measure line coverage of each layer (MINIMUM=85 fails below it)
 uncalled: ## functions of the product that no program calls, each explained in tests/uncalled.tsv
 	@scripts/bootstrap build
 	@scripts/uncalled
+
+chart-test: ## the Helm chart without a cluster: renders, refusals, policies, alerts (UPDATE_GOLDENS=1)
+	@scripts/bootstrap test k8s
+	@/usr/bin/python3 -B tests/helm/chart_test.py
+	@/usr/bin/python3 -B tests/helm/alerts_test.py
+
+k8s-smoke: ## install the Helm chart on a Kubernetes of its own, test it, lose a worker, uninstall it
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/smoke_test.py
 
 k8s-up: ## start a single-node Kubernetes on this machine (needs root; tests/k8s/README.md)
 	@scripts/bootstrap k8s

@@ -1,11 +1,14 @@
 """Runs the commands that the pages show, and compares what appears with what the pages say.
 
-    run_commands.py REPOSITORY PAGE...
+    run_commands.py [--node] REPOSITORY PAGE...
 
 A block that begins with "```sh run" is run by bash in the repository. When a "```text" block comes
 next, each of its lines must appear in the output, in that order; "..." stands for any number of
 lines, and "*" in a line for anything. A "```c" block must compile. Exit 0 when every block of every
 page did what it says.
+
+With --node it runs those that begin with "```sh node" instead, which need a Kubernetes cluster: the one of
+KUBECONFIG, with kubectl and helm3 in PATH and the images of `make images` loaded.
 
 The blocks of a page with the line "<!-- one shell -->" are run by one bash, in order, so that a later
 one finds the processes of an earlier one. Its output is a terminal, because a reader's is one.
@@ -34,6 +37,7 @@ import time
 TIME_LIMIT_S = 120
 ONE_SHELL = "<!-- one shell -->"
 ONE_SHELL_LIMIT_S = 300
+NODE = "--node"
 NEEDS_NAMESPACES = "<!-- network namespaces -->"
 SKIPPED = 77
 TERMINAL_ROWS, TERMINAL_COLUMNS = 40, 120
@@ -42,6 +46,8 @@ CLONE_NEWNET, SIOCGIFFLAGS, SIOCSIFFLAGS, IFF_UP = 0x40000000, 0x8913, 0x8914, 1
 
 def own_network():
     """In the child, before bash: a network namespace with its loopback up. Rights permitting."""
+    if NODE in sys.argv:
+        return  # the cluster is in the network of this process
     if os.geteuid() != 0 or ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNET) != 0:
         return
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
@@ -197,7 +203,8 @@ def check(repository, page):
         if complaints:
             problems.append(f"{page}:{line}: does not compile:\n" + "\n".join(complaints))
     followers = {block[0]: after for block, after in zip(blocks, blocks[1:])}
-    runnable = [(line, commands) for line, kind, commands in blocks if kind == "sh run"]
+    wanted = "sh node" if NODE in sys.argv else "sh run"
+    runnable = [(line, commands) for line, kind, commands in blocks if kind == wanted]
     results = results_of(repository, page, runnable)
     for (line, _), (code, output, seconds) in zip(runnable, results):
         _, kind, expected = followers.get(line, (0, "", []))
@@ -212,6 +219,7 @@ def check(repository, page):
 
 
 def main(arguments):
+    arguments = [word for word in arguments if word != NODE]
     repository, pages = pathlib.Path(arguments[0]), arguments[1:]
     ran, problems = 0, []
     for name in pages:

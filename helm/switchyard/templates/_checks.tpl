@@ -1,0 +1,105 @@
+{{/* What the schema cannot say: keys of other charts and combinations that cannot work, each with what to
+     write instead. */}}
+
+{{- define "switchyard.instead" -}}
+{{- fail (printf "\n%s\nBefore:\n  %s\nAfter:\n  %s" .why .before .after) -}}
+{{- end -}}
+
+{{- define "switchyard.checkKeys" -}}
+{{- $moved := list
+  (list "replicaCount" "replicaCount: 4" "pools: {workers: {replicas: 4}}" "Workers belong to pools.")
+  (list "workers" "workers: {replicas: 4}" "pools: {workers: {replicas: 4}}" "Workers belong to pools.")
+  (list "worker" "worker: {replicas: 4}" "pools: {workers: {replicas: 4}}" "Workers belong to pools.")
+  (list "prefill" "prefill: {replicas: 2}" "pools: {workers: {replicas: 2}}" "Workers belong to pools, and a pool serves every phase.")
+  (list "decode" "decode: {replicas: 2}" "pools: {workers: {replicas: 2}}" "Workers belong to pools, and a pool serves every phase.")
+  (list "autoscaling" "autoscaling: {enabled: true}" "pools: {workers: {autoscaling: {enabled: true}}}" "Each pool scales by itself.")
+  (list "modelArtifacts" "modelArtifacts: {uri: \"pvc://weights/chat\"}" "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}" "A checkpoint belongs to its model.")
+  (list "deployment" "deployment: {name: chat}" "models: {chat: {...}}" "Deployments are models here.")
+  (list "shmSize" "shmSize: 2Gi" "poolDefaults: {shm: {sizeLimit: 2Gi}}" "Shared memory belongs to a pool.")
+  (list "serviceMonitor" "serviceMonitor: {enabled: true}" "monitoring: {podMonitor: {enabled: true}}" "Pods are scraped, not Services.")
+  (list "prometheusRule" "prometheusRule: {enabled: true}" "monitoring: {prometheusRule: {enabled: true}}" "What observes is below monitoring.")
+  (list "resources" "resources: {...}" "coordinator: {resources: {...}}, poolDefaults: {resources: {...}}" "Each role has resources of its own.")
+  (list "nodeSelector" "nodeSelector: {...}" "coordinator: {nodeSelector: {...}}, poolDefaults: {nodeSelector: {...}}" "Each role is scheduled by itself.")
+  (list "etcd" "etcd: {endpoints: [...]}" "coordinator: {replicas: 1}" "The coordinator keeps its plans in a file of its volume.")
+  (list "security" "security: {certificates: {...}}" "networkPolicy: {enabled: true}" "The programs have no TLS and no authentication, so the chart has no certificates: the network policy is the only protection (docs/SECURITY.md).")
+  (list "tls" "tls: {enabled: true}" "networkPolicy: {enabled: true}" "The programs have no TLS and no authentication, so the chart has no certificates: the network policy is the only protection (docs/SECURITY.md).")
+  (list "workloadKind" "workloadKind: LeaderWorkerSet" "pools: {workers: {ranksPerPod: 8}}" "The chart makes StatefulSets. Ranks of one Pod are its containers.") -}}
+{{- range $moved -}}
+  {{- if hasKey $.Values (index . 0) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s: no such key. %s" (index . 0) (index . 3)) "before" (index . 1) "after" (index . 2)) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.checkCoordinator" -}}
+{{- if ne (int .Values.coordinator.replicas) 1 -}}
+  {{- include "switchyard.instead" (dict "why" (printf "coordinator.replicas: %d coordinators need a store that they share, such as etcd, and the coordinator has none: its store is a file that one process may open. Sessions and workers go on while the one Pod starts again." (int .Values.coordinator.replicas)) "before" (printf "coordinator: {replicas: %d}" (int .Values.coordinator.replicas)) "after" "coordinator: {replicas: 1}") -}}
+{{- end -}}
+{{- $persistence := .Values.coordinator.persistence -}}
+{{- if and $persistence.existingClaim (not $persistence.enabled) -}}
+  {{- include "switchyard.instead" (dict "why" "coordinator.persistence: an existingClaim is named and persistence is off." "before" "persistence: {enabled: false, existingClaim: plans}" "after" "persistence: {existingClaim: plans}") -}}
+{{- end -}}
+{{- if eq (int .Values.coordinator.port) (int .Values.coordinator.systemPort) -}}
+  {{- include "switchyard.instead" (dict "why" "coordinator: port and systemPort are one port." "before" (printf "coordinator: {port: %d, systemPort: %d}" (int .Values.coordinator.port) (int .Values.coordinator.port)) "after" "coordinator: {port: 7700, systemPort: 7701}") -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.checkPool" -}}
+{{- $at := printf "pools.%s" .name -}}
+{{- $pool := .pool -}}
+{{- if ne $pool.phase "mixed" -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.phase: the coordinator places every phase on all workers and does not know pools, so a pool for %s alone would serve the other phase too." $at $pool.phase) "before" (printf "%s: {phase: %s}" .name $pool.phase) "after" (printf "%s: {phase: mixed}" .name)) -}}
+{{- end -}}
+{{- if $pool.rdma.enabled -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.rdma: rows travel over TCP, and no program uses RDMA. The IP interface of an adapter can be used." $at) "before" (printf "%s: {rdma: {enabled: true}}" .name) "after" (printf "%s: {netDevices: net1}" .name)) -}}
+{{- end -}}
+{{- if and (hasPrefix "ascend" $pool.device.preset) (not (and $pool.image.repository $pool.device.argument)) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.device.preset: %s: no worker of this project has an Ascend device. Name an image of your own whose worker has one, and what its --device gets." $at $pool.device.preset) "before" (printf "%s: {device: {preset: %s}}" .name $pool.device.preset) "after" (printf "%s: {device: {preset: %s, argument: KIND}, image: {repository: HOST/NAME}}" .name $pool.device.preset)) -}}
+{{- end -}}
+{{- if and $pool.autoscaling.enabled .replicas -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s: replicas would undo at each upgrade what autoscaling has done." $at) "before" (printf "%s: {replicas: 4, autoscaling: {enabled: true}}" .name) "after" (printf "%s: {autoscaling: {enabled: true, minReplicas: 4}}" .name)) -}}
+{{- end -}}
+{{- if and $pool.autoscaling.enabled (gt (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas)) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.autoscaling: minReplicas is larger than maxReplicas." $at) "before" (printf "autoscaling: {minReplicas: %d, maxReplicas: %d}" (int $pool.autoscaling.minReplicas) (int $pool.autoscaling.maxReplicas)) "after" (printf "autoscaling: {minReplicas: %d, maxReplicas: %d}" (int $pool.autoscaling.maxReplicas) (int $pool.autoscaling.minReplicas))) -}}
+{{- end -}}
+{{- if and $pool.autoscaling.enabled (eq $pool.autoscaling.kind "keda") (not $pool.autoscaling.triggers) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.autoscaling: KEDA needs triggers." $at) "before" "autoscaling: {kind: keda}" "after" "autoscaling: {kind: keda, triggers: [{type: prometheus, metadata: {...}}]}") -}}
+{{- end -}}
+{{- if and $pool.dataPorts (gt (int $pool.ranksPerPod) 1) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.dataPorts: the %d ranks of a Pod cannot share one range of ports." $at (int $pool.ranksPerPod)) "before" (printf "%s: {ranksPerPod: %d, dataPorts: %s}" .name (int $pool.ranksPerPod) $pool.dataPorts) "after" (printf "%s: {ranksPerPod: %d}" .name (int $pool.ranksPerPod))) -}}
+{{- end -}}
+{{- $first := int $pool.port -}}
+{{- $other := int $pool.systemPort -}}
+{{- $ranks := int $pool.ranksPerPod -}}
+{{- if and (lt $first (int (add $other $ranks))) (lt $other (int (add $first $ranks))) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s: port and systemPort overlap, since each of the %d ranks has the next port." $at $ranks) "before" (printf "%s: {port: %d, systemPort: %d}" .name $first $other) "after" (printf "%s: {port: %d, systemPort: %d}" .name $first (int (add $first 100)))) -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.checkModel" -}}
+{{- $at := printf "models.%s" .name -}}
+{{- $artifact := .model.artifact -}}
+{{- $wants := get (dict "pvc" "claim" "hostPath" "hostPath" "image" "image" "imageVolume" "image") $artifact.source -}}
+{{- range $key := list "claim" "hostPath" "image" -}}
+  {{- if and (eq $key $wants) (not (get $artifact $key)) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s.artifact: source %s needs %s." $at $artifact.source $key) "before" (printf "artifact: {source: %s}" $artifact.source) "after" (printf "artifact: {source: %s, %s: ...}" $artifact.source $key)) -}}
+  {{- else if and (ne $key $wants) (get $artifact $key) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s.artifact: %s does not belong to source %s." $at $key $artifact.source) "before" (printf "artifact: {source: %s, %s: %s}" $artifact.source $key (get $artifact $key)) "after" (printf "artifact: {source: %s, %s: ...}" $artifact.source $wants)) -}}
+  {{- end -}}
+{{- end -}}
+{{- if and (eq $artifact.source "imageVolume") (semverCompare "<1.35.0-0" .root.Capabilities.KubeVersion.Version) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.artifact: imageVolume needs Kubernetes 1.35; this is %s." $at .root.Capabilities.KubeVersion.Version) "before" "artifact: {source: imageVolume}" "after" "artifact: {source: image}") -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.check" -}}
+{{- include "switchyard.checkKeys" . -}}
+{{- include "switchyard.checkCoordinator" . -}}
+{{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
+  {{- $given := default (dict) (get $.Values.pools $name) -}}
+  {{- include "switchyard.checkPool" (dict "name" $name "pool" $pool "replicas" (or (hasKey $given "replicas") (hasKey $.Values.poolDefaults "replicas"))) -}}
+{{- end -}}
+{{- range $name, $model := include "switchyard.models" . | fromJson -}}
+  {{- include "switchyard.checkModel" (dict "root" $ "name" $name "model" $model) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,98 @@
+{{/* Names and labels. */}}
+
+{{/* At most 32 characters, so that names of Pods' revisions stay within 63. */}}
+{{- define "switchyard.fullname" -}}
+{{- $name := .Values.fullnameOverride -}}
+{{- if not $name -}}
+  {{- $chart := default .Chart.Name .Values.nameOverride -}}
+  {{- $name = ternary .Release.Name (printf "%s-%s" .Release.Name $chart) (contains $chart .Release.Name) -}}
+{{- end -}}
+{{- if gt (len $name) 32 -}}
+  {{- $name = printf "%s-%s" (trunc 23 $name | trimSuffix "-") (sha256sum $name | trunc 8) -}}
+{{- end -}}
+{{- $name | trimSuffix "-" -}}
+{{- end -}}
+
+{{- define "switchyard.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride | trunc 63 | trimSuffix "-" }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+{{- with .component }}
+app.kubernetes.io/component: {{ . }}
+{{- end }}
+{{- with .pool }}
+switchyard.pool: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* Of objects; Pods have the selector's labels only, so that a new chart alone rolls no Pod. */}}
+{{- define "switchyard.labels" -}}
+{{ include "switchyard.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/part-of: switchyard
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{- define "switchyard.coordinatorHost" -}}
+{{ include "switchyard.fullname" . }}-coordinator.{{ .Release.Namespace }}.svc.{{ .Values.clusterDomain }}
+{{- end -}}
+
+{{- define "switchyard.target" -}}
+{{ include "switchyard.coordinatorHost" . }}:{{ .Values.coordinator.port }}
+{{- end -}}
+
+{{/* The reference of an image: (dict "root" $ "name" "worker" "own" <pool's image>). */}}
+{{- define "switchyard.image" -}}
+{{- $image := merge (dict) (default (dict) .own) (default (dict) (get .root.Values.images .name)) -}}
+{{- $repository := default (printf "%s/%s" .root.Values.image.prefix .name) $image.repository -}}
+{{- if $image.digest -}}
+{{ $repository }}@{{ $image.digest }}
+{{- else -}}
+{{ $repository }}:{{ $image.tag | default .root.Values.image.tag | default .root.Chart.AppVersion }}
+{{- end -}}
+{{- end -}}
+
+{{/* A map over another one, as JSON. Unlike mergeOverwrite it takes false, 0 and "" as values. */}}
+{{- define "switchyard.over" -}}
+{{- $out := deepCopy .base -}}
+{{- range $key, $value := .over -}}
+  {{- if and (kindIs "map" $value) (kindIs "map" (get $out $key)) -}}
+    {{- $value = include "switchyard.over" (dict "base" (get $out $key) "over" $value) | fromJson -}}
+  {{- end -}}
+  {{- $_ := set $out $key $value -}}
+{{- end -}}
+{{- toJson $out -}}
+{{- end -}}
+
+{{/* The pools with all their keys, as JSON. */}}
+{{- define "switchyard.pools" -}}
+{{- $pools := dict -}}
+{{- $given := .Values.pools -}}
+{{- if not $given -}}{{- $given = dict "workers" (dict) -}}{{- end -}}
+{{- range $name, $pool := $given -}}
+  {{- $whole := include "switchyard.over" (dict "base" $.Values.poolDefaults "over" (default (dict) $pool)) | fromJson -}}
+  {{- if not (hasKey $whole "replicas") -}}{{- $_ := set $whole "replicas" 2 -}}{{- end -}}
+  {{- $_ := set $pools $name $whole -}}
+{{- end -}}
+{{- toJson $pools -}}
+{{- end -}}
+
+{{/* The models with all their keys, as JSON: the demo's if none is given. */}}
+{{- define "switchyard.models" -}}
+{{- $models := deepCopy .Values.models -}}
+{{- if and (not $models) .Values.demo -}}
+  {{- $artifact := dict "source" "image" "path" "" "image" (include "switchyard.image" (dict "root" . "name" "model-sqlite-moe-7m")) -}}
+  {{- $models = dict "demo" (dict "sizeGiB" 1 "golden" "golden.safetensors" "artifact" $artifact "deployment" (dict "model" "sqlite-moe-7m")) -}}
+{{- end -}}
+{{- toJson $models -}}
+{{- end -}}
+
+{{/* Workers that a start or an install brings: Pods times ranks. */}}
+{{- define "switchyard.workers" -}}
+{{- $count := 0 -}}
+{{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
+  {{- $pods := ternary $pool.autoscaling.minReplicas $pool.replicas $pool.autoscaling.enabled -}}
+  {{- $count = add $count (mul $pods $pool.ranksPerPod) -}}
+{{- end -}}
+{{- $count -}}
+{{- end -}}

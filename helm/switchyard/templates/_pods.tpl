@@ -1,0 +1,128 @@
+{{/* Parts of Pods. */}}
+
+{{- define "switchyard.podSecurity" -}}
+runAsNonRoot: true
+runAsUser: 65532
+runAsGroup: 65532
+fsGroup: 65532
+fsGroupChangePolicy: OnRootMismatch
+seccompProfile: {type: RuntimeDefault}
+{{- end -}}
+
+{{- define "switchyard.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL]}
+{{- end -}}
+
+{{/* The same with what `privileges` of a pool and of the tests says: none or netAdmin. Kubernetes gives
+     added capabilities to root only. */}}
+{{- define "switchyard.podSecurityOf" -}}
+{{- if eq . "netAdmin" -}}
+runAsUser: 0
+fsGroup: 65532
+seccompProfile: {type: RuntimeDefault}
+{{- else -}}
+{{- include "switchyard.podSecurity" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.containerSecurityOf" -}}
+{{- if eq . "netAdmin" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities: {drop: [ALL], add: [NET_ADMIN]}
+{{- else -}}
+{{- include "switchyard.containerSecurity" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.pull" -}}
+{{- with .Values.image.pullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{/* Where Pods run: (dict "root" $ "pod" <coordinator's values or a pool>). */}}
+{{- define "switchyard.scheduling" -}}
+{{- with .pod.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .pod.priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .pod.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{/* gRPC health of a port: live is the name "", ready the program's. Ports open before a checkpoint is
+     read, so that starting needs no budget for the model. */}}
+{{- define "switchyard.probes" -}}
+startupProbe:
+  grpc: {port: {{ .port }}}
+  periodSeconds: 1
+  failureThreshold: 120
+livenessProbe:
+  grpc: {port: {{ .port }}}
+  periodSeconds: 10
+  timeoutSeconds: 5
+  failureThreshold: 3
+readinessProbe:
+  grpc: {port: {{ .port }}, service: {{ .service }}}
+  periodSeconds: 2
+  timeoutSeconds: 2
+  failureThreshold: 2
+{{- end -}}
+
+{{/* Volumes with the models, below /models. */}}
+{{- define "switchyard.modelVolumes" -}}
+{{- range $name, $model := include "switchyard.models" . | fromJson }}
+{{- $artifact := $model.artifact }}
+- name: model-{{ $name }}
+{{- if eq $artifact.source "image" }}
+  emptyDir: {sizeLimit: {{ printf "%dMi" (int64 (ceil (mulf 1126 $model.sizeGiB))) }}}
+{{- else if eq $artifact.source "imageVolume" }}
+  image: {reference: {{ $artifact.image }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
+{{- else if eq $artifact.source "pvc" }}
+  persistentVolumeClaim: {claimName: {{ $artifact.claim }}, readOnly: true}
+{{- else if eq $artifact.source "hostPath" }}
+  hostPath: {path: {{ $artifact.hostPath }}, type: Directory}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- define "switchyard.modelMounts" -}}
+{{- range $name, $model := include "switchyard.models" . | fromJson }}
+- {name: model-{{ $name }}, mountPath: /models/{{ $name }}, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{/* Init containers that copy checkpoints out of images. */}}
+{{- define "switchyard.modelCopies" -}}
+{{- range $name, $model := include "switchyard.models" . | fromJson }}
+{{- if eq $model.artifact.source "image" }}
+- name: copy-{{ $name }}
+  image: {{ $model.artifact.image }}
+  imagePullPolicy: {{ $.Values.image.pullPolicy }}
+  command: {{ default (list "/usr/bin/cp" "-r" "/model/." "/target") $model.artifact.command | toJson }}
+  securityContext: {{- include "switchyard.containerSecurity" $ | nindent 4 }}
+  resources:
+    requests: {cpu: 100m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  - {name: model-{{ $name }}, mountPath: /target}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* The folder of a checkpoint. */}}
+{{- define "switchyard.checkpoint" -}}
+/models/{{ .name }}{{ with .model.artifact.path }}/{{ . }}{{ end }}
+{{- end -}}

@@ -1,0 +1,66 @@
+"""Renders the chart, and reads what came out."""
+
+import pathlib
+import subprocess
+import tempfile
+
+import yaml
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
+CHART = ROOT / "helm/switchyard"
+EXAMPLES = sorted(path.stem for path in (CHART / "examples").glob("*.yaml"))
+HELMS = ("helm3", "helm4")
+KUBE_VERSIONS = ("1.29.0", "1.35.0", "1.37.0")
+
+
+def tools():
+    """The folder with helm, built when it is not there: a missing tool is no reason to skip."""
+    done = subprocess.run([str(ROOT / "scripts/k8s_tools")], stdout=subprocess.PIPE, text=True,
+                          check=True, timeout=1500)
+    return pathlib.Path(done.stdout.strip())
+
+
+TOOLS = tools()
+
+
+def helm(arguments, program="helm3"):
+    """(exit code, standard output, standard error)."""
+    done = subprocess.run([str(TOOLS / program), *arguments], capture_output=True, text=True,
+                          check=False, timeout=60)
+    return done.returncode, done.stdout, done.stderr
+
+
+def render(values=None, example=None, program="helm3", kube="1.35.0", name="rel", namespace="default"):
+    """As helm: the text of all objects, or what is wrong with the values."""
+    arguments = ["template", name, str(CHART), "--kube-version", kube, "--namespace", namespace]
+    if example:
+        arguments += ["-f", str(CHART / "examples" / f"{example}.yaml")]
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(values if isinstance(values, str) else yaml.safe_dump(values or {}))
+        file.flush()
+        return helm([*arguments, "-f", file.name], program)
+
+
+def objects(**options):
+    """The objects of a rendering that has to succeed."""
+    code, out, error = render(**options)
+    assert code == 0, error
+    return [each for each in yaml.safe_load_all(out) if each]
+
+
+def one(all_objects, kind, name):
+    found, = [o for o in all_objects if o["kind"] == kind and o["metadata"]["name"] == name]
+    return found
+
+
+def pod_specs(all_objects):
+    """(name of the object, spec of its Pods)."""
+    for each in all_objects:
+        if each["kind"] == "Pod":
+            yield each["metadata"]["name"], each["spec"]
+        elif each["kind"] in ("StatefulSet", "Job", "Deployment"):
+            yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+
+
+def containers(spec):
+    return [*spec.get("initContainers", []), *spec["containers"]]
