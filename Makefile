@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test k8s-smoke k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -133,6 +133,11 @@ chart-test: ## the Helm chart without a cluster: renders, refusals, policies, al
 	@scripts/bootstrap test k8s
 	@/usr/bin/python3 -B tests/helm/chart_test.py
 	@/usr/bin/python3 -B tests/helm/alerts_test.py
+
+image-test: ## the container images: reproducible, whole, and they serve
+	@scripts/bootstrap build test
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/image/image_test.py . build/release
 
 k8s-smoke: ## install the Helm chart on a Kubernetes of its own, test it, lose a worker, uninstall it
 	@scripts/bootstrap build test k8s

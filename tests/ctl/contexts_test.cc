@@ -26,9 +26,9 @@ TEST(ContextsTest, ReadsWhatItWrote) {
   const TempDir dir;
   const std::string path = dir.Join("a/b/syctl.yaml");
   Contexts contexts;
-  contexts.Set({"prod", "10.0.0.7:7700", "chat"});
-  contexts.Set({"no: \"quotes\" #", "[::1]:7700", ""});
-  contexts.Set({"prod", "", "code"});
+  contexts.Set({"prod", "10.0.0.7:7700", "chat", "/etc/tls"});
+  contexts.Set({"no: \"quotes\" #", "[::1]:7700", "", ""});
+  contexts.Set({"prod", "", "code", ""});
   contexts.current = "prod";
 
   SY_ASSERT_OK(WriteContexts(path, contexts));
@@ -38,6 +38,8 @@ TEST(ContextsTest, ReadsWhatItWrote) {
   ASSERT_EQ(read.all.size(), 2U);
   EXPECT_EQ(read.all[0].target, "10.0.0.7:7700");
   EXPECT_EQ(read.all[0].deployment, "code");
+  EXPECT_EQ(read.all[0].tls_dir, "/etc/tls");
+  EXPECT_EQ(read.all[1].tls_dir, "");
   EXPECT_EQ(read.all[1].name, "no: \"quotes\" #");
   EXPECT_EQ(read.all[1].target, "[::1]:7700");
   // Nothing is left beside it.

@@ -9,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "core/format/fp8.h"
 #include "core/format/nvfp4_scale.h"
 #include "core/rng.h"
 #include "tests/testing/random_tensors.h"
