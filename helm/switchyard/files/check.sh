@@ -1,6 +1,8 @@
 # `helm test`: whether the release serves. Each line says what was checked; the first failure ends it.
 #   COORDINATOR  host:port of its system port      WORKERS  id=host:port of theirs
-#   MODELS       name=folder=golden of each model   SYCTL_TARGET  the coordinator's port
+#   DEPLOYMENTS  names of what has to serve         SYCTL_TARGET  the coordinator's port
+#   MODELS       name=folder=golden=deployment of each model; no golden: nothing to compare with; no
+#                deployment: it has one for each phase, which the model's name finds
 set -eu
 fail() {
   echo "FAILED: $*"
@@ -15,13 +17,18 @@ for worker in $WORKERS; do
   get "${worker#*=}" /readyz >/dev/null || fail "worker $id at ${worker#*=} is not ready"
   syctl -o table --timeout 10 wait worker "$id" --for live || fail "worker $id is not live"
 done
+for deployment in $DEPLOYMENTS; do
+  syctl -o table --timeout 30 wait deployment "$deployment" --for serving || fail "$deployment is not served"
+done
 for model in $MODELS; do
   name=${model%%=*}
-  syctl -o table --timeout 30 wait deployment "$name" --for serving || fail "model $name is not served"
-  golden=${model##*=}
-  folder=${model#*=}
+  rest=${model#*=}
+  folder=${rest%%=*}
+  rest=${rest#*=}
+  golden=${rest%%=*}
+  deployment=${rest#*=}
   [ -n "$golden" ] || continue
-  verify --target "$SYCTL_TARGET" --deployment "$name" --model "${folder%%=*}" --golden "$golden" ||
+  verify --target "$SYCTL_TARGET" ${deployment:+--deployment "$deployment"} --model "$folder" --golden "$golden" ||
     fail "model $name does not give the recorded outputs"
 done
 for target in "coordinator=$COORDINATOR" $WORKERS; do

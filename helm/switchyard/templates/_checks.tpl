@@ -10,8 +10,8 @@
   (list "replicaCount" "replicaCount: 4" "pools: {workers: {replicas: 4}}" "Workers belong to pools.")
   (list "workers" "workers: {replicas: 4}" "pools: {workers: {replicas: 4}}" "Workers belong to pools.")
   (list "worker" "worker: {replicas: 4}" "pools: {workers: {replicas: 4}}" "Workers belong to pools.")
-  (list "prefill" "prefill: {replicas: 2}" "pools: {workers: {replicas: 2}}" "Workers belong to pools, and a pool serves every phase.")
-  (list "decode" "decode: {replicas: 2}" "pools: {workers: {replicas: 2}}" "Workers belong to pools, and a pool serves every phase.")
+  (list "prefill" "prefill: {replicas: 2}" "pools: {prefill: {phase: prefill, replicas: 2}}" "Workers belong to pools.")
+  (list "decode" "decode: {replicas: 2}" "pools: {decode: {phase: decode, replicas: 2}}" "Workers belong to pools.")
   (list "autoscaling" "autoscaling: {enabled: true}" "pools: {workers: {autoscaling: {enabled: true}}}" "Each pool scales by itself.")
   (list "modelArtifacts" "modelArtifacts: {uri: \"pvc://weights/chat\"}" "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}" "A checkpoint belongs to its model.")
   (list "deployment" "deployment: {name: chat}" "models: {chat: {...}}" "Deployments are models here.")
@@ -21,8 +21,8 @@
   (list "resources" "resources: {...}" "coordinator: {resources: {...}}, poolDefaults: {resources: {...}}" "Each role has resources of its own.")
   (list "nodeSelector" "nodeSelector: {...}" "coordinator: {nodeSelector: {...}}, poolDefaults: {nodeSelector: {...}}" "Each role is scheduled by itself.")
   (list "etcd" "etcd: {endpoints: [...]}" "coordinator: {replicas: 1}" "The coordinator keeps its plans in a file of its volume.")
-  (list "security" "security: {certificates: {...}}" "networkPolicy: {enabled: true}" "The programs have no TLS and no authentication, so the chart has no certificates: the network policy is the only protection (docs/SECURITY.md).")
-  (list "tls" "tls: {enabled: true}" "networkPolicy: {enabled: true}" "The programs have no TLS and no authentication, so the chart has no certificates: the network policy is the only protection (docs/SECURITY.md).")
+  (list "security" "security: {certificates: {...}}" "networkPolicy: {enabled: true}" "The chart does not give the programs certificates yet: the network policy is the only protection (docs/KUBERNETES.md).")
+  (list "tls" "tls: {enabled: true}" "networkPolicy: {enabled: true}" "The chart does not give the programs certificates yet: the network policy is the only protection (docs/KUBERNETES.md).")
   (list "workloadKind" "workloadKind: LeaderWorkerSet" "pools: {workers: {ranksPerPod: 8}}" "The chart makes StatefulSets. Ranks of one Pod are its containers.") -}}
 {{- range $moved -}}
   {{- if hasKey $.Values (index . 0) -}}
@@ -47,9 +47,6 @@
 {{- define "switchyard.checkPool" -}}
 {{- $at := printf "pools.%s" .name -}}
 {{- $pool := .pool -}}
-{{- if ne $pool.phase "mixed" -}}
-  {{- include "switchyard.instead" (dict "why" (printf "%s.phase: the coordinator places every phase on all workers and does not know pools, so a pool for %s alone would serve the other phase too." $at $pool.phase) "before" (printf "%s: {phase: %s}" .name $pool.phase) "after" (printf "%s: {phase: mixed}" .name)) -}}
-{{- end -}}
 {{- if $pool.rdma.enabled -}}
   {{- include "switchyard.instead" (dict "why" (printf "%s.rdma: rows travel over TCP, and no program uses RDMA. The IP interface of an adapter can be used." $at) "before" (printf "%s: {rdma: {enabled: true}}" .name) "after" (printf "%s: {netDevices: net1}" .name)) -}}
 {{- end -}}
@@ -92,9 +89,29 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Both phases need workers, and a model that names pools needs pools that there are. */}}
+{{- define "switchyard.checkPhases" -}}
+{{- if include "switchyard.hasPhases" . -}}
+  {{- range $phase := list "prefill" "decode" -}}
+    {{- if not (include "switchyard.poolsOf" (dict "root" $ "phase" $phase) | fromJsonArray) -}}
+      {{- include "switchyard.instead" (dict "why" (printf "pools: none serves %s, so models could not be used." $phase) "before" "pools: {a: {phase: ...}}" "after" (printf "pools: {a: {phase: ...}, %s: {phase: %s}}" $phase $phase)) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- $pools := include "switchyard.pools" . | fromJson -}}
+{{- range $name, $model := include "switchyard.models" . | fromJson -}}
+  {{- range $pool := (default (dict) $model.deployment).pools -}}
+    {{- if not (hasKey $pools $pool) -}}
+      {{- include "switchyard.instead" (dict "why" (printf "models.%s.deployment.pools: there is no pool %s." $name $pool) "before" (printf "pools: [%s]" $pool) "after" (printf "pools: [%s]" (keys $pools | sortAlpha | join ", "))) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "switchyard.check" -}}
 {{- include "switchyard.checkKeys" . -}}
 {{- include "switchyard.checkCoordinator" . -}}
+{{- include "switchyard.checkPhases" . -}}
 {{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
   {{- $given := default (dict) (get $.Values.pools $name) -}}
   {{- include "switchyard.checkPool" (dict "name" $name "pool" $pool "replicas" (or (hasKey $given "replicas") (hasKey $.Values.poolDefaults "replicas"))) -}}

@@ -87,12 +87,63 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- toJson $models -}}
 {{- end -}}
 
-{{/* Workers that a start or an install brings: Pods times ranks. */}}
-{{- define "switchyard.workers" -}}
+{{/* Workers that a start or an install brings: Pods times ranks, of the pools that a list names or of all:
+     (dict "root" $ "of" (list "a")). */}}
+{{- define "switchyard.workersOf" -}}
 {{- $count := 0 -}}
-{{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
+{{- $of := .of -}}
+{{- range $name, $pool := include "switchyard.pools" .root | fromJson -}}
+  {{- if or (not $of) (has $name $of) -}}
   {{- $pods := ternary $pool.autoscaling.minReplicas $pool.replicas $pool.autoscaling.enabled -}}
   {{- $count = add $count (mul $pods $pool.ranksPerPod) -}}
+  {{- end -}}
 {{- end -}}
 {{- $count -}}
+{{- end -}}
+
+{{- define "switchyard.workers" -}}
+{{- include "switchyard.workersOf" (dict "root" . "of" list) -}}
+{{- end -}}
+
+{{/* Names of the pools that serve a phase, as a JSON list: (dict "root" $ "phase" "decode"). */}}
+{{- define "switchyard.poolsOf" -}}
+{{- $names := list -}}
+{{- $phase := .phase -}}
+{{- range $name, $pool := include "switchyard.pools" .root | fromJson -}}
+  {{- if or (eq $pool.phase $phase) (eq $pool.phase "mixed") -}}{{- $names = append $names $name -}}{{- end -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* True in text if a pool serves one phase only. */}}
+{{- define "switchyard.hasPhases" -}}
+{{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
+  {{- if ne $pool.phase "mixed" -}}true{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The deployments of all models, as a JSON list of what `syctl apply` gets. Where pools serve one phase only, a
+     model has a deployment for each phase, unless it names pools or phases itself. */}}
+{{- define "switchyard.deployments" -}}
+{{- $out := list -}}
+{{- $split := include "switchyard.hasPhases" . -}}
+{{- range $name, $model := include "switchyard.models" . | fromJson -}}
+  {{- $given := default (dict) $model.deployment -}}
+  {{- $own := dict "checkpoint" (include "switchyard.checkpoint" (dict "name" $name "model" $model)) -}}
+  {{- $parts := list (dict "name" $name) -}}
+  {{- if and $split (not $given.pools) (not $given.phases) -}}
+    {{- $parts = list -}}
+    {{- range $phase := list "prefill" "decode" -}}
+      {{- $pools := include "switchyard.poolsOf" (dict "root" $ "phase" $phase) | fromJsonArray -}}
+      {{- $parts = append $parts (dict "name" (printf "%s-%s" $name $phase) "model" (default $name $given.model) "pools" $pools "phases" (list (dict "phase" $phase))) -}}
+    {{- end -}}
+  {{- end -}}
+  {{- range $part := $parts -}}
+    {{- $pools := default (default list $given.pools) $part.pools -}}
+    {{- $base := dict "min_workers" (include "switchyard.workersOf" (dict "root" $ "of" $pools) | int) -}}
+    {{- $whole := include "switchyard.over" (dict "base" (include "switchyard.over" (dict "base" $base "over" $given) | fromJson) "over" (merge (dict) $part $own)) | fromJson -}}
+    {{- $out = append $out $whole -}}
+  {{- end -}}
+{{- end -}}
+{{- toJson $out -}}
 {{- end -}}
