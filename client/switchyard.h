@@ -101,10 +101,8 @@ typedef struct sy_client_options {
   /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
      takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
   const char* device;
-  /* p2p only: "FIRST-LAST", the TCP ports at which workers reach this process; NULL: any. */
-  const char* data_ports;
-  /* Folder with ca.crt, tls.crt, tls.key and identities.yaml, for mutual TLS; NULL: no encryption. */
-  const char* tls_dir;
+  const char* data_ports; /* p2p only: "FIRST-LAST", the TCP ports that workers dial; NULL: any */
+  const char* tls_dir;    /* folder for mutual TLS, see docs/SECURITY.md; NULL: no encryption */
 } sy_client_options;
 typedef struct sy_session_options {
   uint32_t size;

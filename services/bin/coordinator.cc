@@ -163,6 +163,19 @@ void ApplyAll(Driver& driver, const std::vector<DeploymentSpec>& specs, FatalErr
   for (const DeploymentSpec& spec : specs) ApplyAgain(driver, spec, logger);
 }
 
+// The port listens already.
+GrpcServerOptions PortOptions(const CoordinatorSettings& options, const ListenAddress& listen,
+                              std::shared_ptr<Listener> listener,
+                              std::shared_ptr<const TransportSecurity> security) {
+  GrpcServerOptions grpc;
+  grpc.host = listen.host;
+  grpc.port = listen.port;
+  grpc.listener = std::move(listener);
+  grpc.security = std::move(security);
+  grpc.reflection = options.reflection == "on";
+  return grpc;
+}
+
 absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, ProgramLog& log) {
   Logger* const logger = log.logger();
   FatalError fatal(&signals);
@@ -206,11 +219,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   ApplyAll(*driver, specs, fatal, *logger);
   SY_RETURN_IF_ERROR(fatal.why());
   CoordinatorServerOptions server_options;
-  server_options.grpc.host = listen.host;
-  server_options.grpc.port = listen.port;
-  server_options.grpc.listener = std::move(listener);
-  server_options.grpc.security = security;
-  server_options.grpc.reflection = options.reflection == "on";
+  server_options.grpc = PortOptions(options, listen, std::move(listener), security);
   server_options.incarnation = rng.NextId<Incarnation>();
   server_options.metrics = [driver = driver.get(), &monitor] {
     return CoordinatorMetrics(driver->View(), driver->counters(), monitor.Look()).families();

@@ -1,4 +1,4 @@
-// What our own certificate files say, checked before anything listens: gRPC itself only logs that a
+// Our own certificate files are checked before anything listens: gRPC itself only logs that a
 // handshake cannot work, once it fails. Pure but for ReadTlsFiles; thread-safe.
 #pragma once
 

@@ -1,5 +1,5 @@
-// What a caller is allowed to be. A certificate's id has one role or several (identity_table.h);
-// access.h says which calls each may make.
+// Roles are what callers may be. A certificate's id has one or several (identity_table.h); access.h
+// says which calls each may make.
 #pragma once
 
 #include <cstddef>

@@ -362,7 +362,7 @@ TEST_F(RecoveryTest, ARecordWithoutAKeyGetsOne) {
   auto stored = cluster.store.Load();
   SY_ASSERT_OK(stored);
   std::string bytes = stored->deployments.front().record;
-  bytes.resize(bytes.size() - 8 - 1 - 1 - 8 - 32);  // nor what later formats added
+  bytes.resize(bytes.size() - 4 - 8 - 1 - 1 - 8 - 32);  // nor what later formats added
   bytes[0] = 3;
   cluster.StopCoordinator();
   SY_ASSERT_OK(cluster.store.Write(PutDeployment{"demo", bytes}));

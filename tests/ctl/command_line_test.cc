@@ -246,7 +246,7 @@ INSTANTIATE_TEST_SUITE_P(
         WrongWords{{"gte", "workers"}, "unknown verb \"gte\"; did you mean \"get\"?"},
         WrongWords{{"frobnicate"},
                    "one of apply, diff, rollback, delete, cordon, uncordon, drain, wait, get, top, "
-                   "traces, describe, explain, model, config, completion, version"},
+                   "traces, describe, explain, model, certs, config, completion, version"},
         WrongWords{{"get"}, "KIND is required"},
         WrongWords{{"get", "wrokers"}, "unknown kind \"wrokers\"; did you mean \"workers\"?"},
         WrongWords{{"describe", "plan", "x"}, "one of deployment, model, worker, layer"},

@@ -296,7 +296,7 @@ TEST_F(RollbackTest, RevisionsSurviveARestart) {
 TEST_F(RollbackTest, ARecordOfAnEarlierVersionBecomesRevisionOne) {
   SY_ASSERT_OK_AND_ASSIGN(const StoredState stored, cluster.store.Load());
   std::string bytes = stored.deployments.front().record;
-  bytes.resize(bytes.size() - 8 - 1);
+  bytes.resize(bytes.size() - 4 - 8 - 1);  // nor pools
   bytes[0] = 6;
   cluster.StopCoordinator();
   SY_ASSERT_OK(cluster.store.Write(PutDeployment{"demo", bytes, std::nullopt, {1}}));
