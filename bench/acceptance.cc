@@ -57,7 +57,8 @@ int Main(int argc, char** argv) {
   };
   const std::vector<Part> parts = {
       {"layer", &LayerFigures},   {"data_path", &DataPathFigures},    {"prefill", &PrefillFigures},
-      {"decode", &DecodeFigures}, {"contention", &ContentionFigures}, {"opening", &OpeningFigures}, {"traces", &TraceFigures}};
+      {"decode", &DecodeFigures}, {"contention", &ContentionFigures}, {"opening", &OpeningFigures},
+      {"traces", &TraceFigures}};
   const std::vector<std::string> chosen = absl::StrSplit(only, ',', absl::SkipEmpty());
   Report report;
   for (const Part& part : parts) {

@@ -112,8 +112,8 @@ class Exchange {
   virtual absl::Status Step(Stream* stream, const ExchangeStep& step) = 0;
   // Whether the ids of this rank's step `step`, from 0, were experts or -1, once an event after it
   // is done; for devices whose ids the host does not see. One of the last 1,024 steps. Errors:
-  // kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, counted from `first_row`,
-  // and k: the step's y is no result; the group goes on.
+  // kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, counted from
+  // `first_row`, and k: the step's y is no result; the group goes on.
   [[nodiscard]] virtual absl::Status CheckIds(std::uint64_t /*step*/,
                                               std::int32_t /*first_row*/) const {
     return absl::OkStatus();

@@ -46,7 +46,8 @@ std::set<std::string> CallsOfTheCode() {
 // the code.
 TEST(SecurityPageTest, SaysOfEachCallWhatItDoesAndWhoMayMakeIt) {
   std::set<std::string> documented;
-  for (const auto& cells : docs::TableBelow(kPage, {"service", "calls", "effect", "needs", "roles"})) {
+  for (const auto& cells :
+       docs::TableBelow(kPage, {"service", "calls", "effect", "needs", "roles"})) {
     ASSERT_EQ(cells.size(), 5U) << absl::StrJoin(cells, "|");
     EXPECT_FALSE(cells[2].empty() || cells[3].empty()) << cells[1];
     const std::vector<std::string> calls = absl::StrSplit(cells[1], ", ");
