@@ -1,5 +1,5 @@
 // Makes certificates: an authority of one's own and what it signs. For 'syctl certs', where no
-// other authority is at hand. Keys are ECDSA P-256. Thread-safe; about a millisecond each.
+// other authority is at hand. Keys are ECDSA P-256. Thread-safe.
 #pragma once
 
 #include <cstdint>

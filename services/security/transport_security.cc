@@ -144,9 +144,4 @@ std::shared_ptr<grpc::ChannelCredentials> TransportSecurity::Channel(Role role) 
   return tls::TlsCredentials(options);
 }
 
-std::string CallerId(const grpc::AuthContext& context) {
-  const PeerName name = NameOf(context.FindPropertyValues(kUriProperty));
-  return name.id;
-}
-
 }  // namespace switchyard

@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "grpcpp/security/auth_context.h"
 #include "grpcpp/security/credentials.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
@@ -49,8 +48,5 @@ class TransportSecurity {
   const CertificateFacts own_;
   const std::shared_ptr<TableWatch> identities_;
 };
-
-// The id of the caller of a call on a server of ours; empty without TLS.
-std::string CallerId(const grpc::AuthContext& context);
 
 }  // namespace switchyard
