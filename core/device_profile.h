@@ -44,16 +44,16 @@ struct WireRow {
 
 // One row of the table. Rows are constant data; pointers to them stay valid.
 struct DeviceProfile {
-  const char* name;
-  DeviceKind kind;
-  std::int32_t max_top_k;            // of a low_latency layer
-  std::int32_t max_tokens_per_step;  // upper bound of M; 0: none
-  bool experts_divide_by_ranks;      // E % R == 0 is required
-  const char* title;                 // for people, e.g. "Ascend A2 NPU"
-  std::array<WireRow, 4> wire;       // by DispatchDtype
-  ScaleKind fp8_scales;              // of FP8 rows
+  const char* name = nullptr;
+  DeviceKind kind = {};
+  std::int32_t max_top_k = 0;            // of a low_latency layer
+  std::int32_t max_tokens_per_step = 0;  // upper bound of M; 0: none
+  bool experts_divide_by_ranks = false;  // E % R == 0 is required
+  const char* title = nullptr;           // for people, e.g. "Ascend A2 NPU"
+  std::array<WireRow, 4> wire = {};      // by DispatchDtype
+  ScaleKind fp8_scales = {};             // of FP8 rows
   // Most ranks whose normal mode carries quantized rows; 0: no bound. Above it rows go as BF16.
-  std::int32_t quantized_normal_ranks_max;
+  std::int32_t quantized_normal_ranks_max = 0;
 
   // The treatment of `dtype`.
   [[nodiscard]] const WireRow& Wire(DispatchDtype dtype) const {

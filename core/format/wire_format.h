@@ -46,7 +46,7 @@ inline constexpr WireFormat kNvfp4Format{DispatchDtype::kNvfp4, ScaleKind::kE4m3
 
 // The formats that have a name, the default of each dtype before its others.
 struct NamedWireFormat {
-  const char* name;  // "bf16", "fp8", "fp8_ue8m0", "int8", "nvfp4"
+  const char* name = nullptr;  // "bf16", "fp8", "fp8_ue8m0", "int8", "nvfp4"
   WireFormat format;
 };
 std::span<const NamedWireFormat> WireFormats();

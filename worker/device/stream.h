@@ -111,9 +111,9 @@ struct EncodeRun {
 // are weights, in the order given, in FP32 from zero (fused multiply-adds with weights), rounded
 // once when y is BF16. A row without terms is zeros.
 struct SumRun {
-  std::span<const Bf16* const> terms;    // each [hidden]
-  std::span<const float> weights;        // of terms; empty: plain sums
-  std::span<const std::uint32_t> begin;  // [rows + 1], ascending
+  std::span<const Bf16* const> terms = {};    // each [hidden]
+  std::span<const float> weights = {};        // of terms; empty: plain sums
+  std::span<const std::uint32_t> begin = {};  // [rows + 1], ascending
   std::int64_t hidden = 0;
   void* y = nullptr;  // row i at i * y_stride elements
   std::int64_t y_stride = 0;

@@ -94,9 +94,10 @@ class Source {
   class ProgressLock;
   struct Session {
     SessionId id;
-    std::unique_ptr<StepRunner> runner;
-    std::unique_ptr<PlanWatch> watch;  // nullptr without a coordinator; uses no runner by itself
-    RunnerProgress polled;             // what the last Poll found
+    std::unique_ptr<StepRunner> runner = nullptr;
+    // nullptr without a coordinator; uses no runner by itself
+    std::unique_ptr<PlanWatch> watch = nullptr;
+    RunnerProgress polled;  // what the last Poll found
   };
 
   explicit Source(SourceOptions options);

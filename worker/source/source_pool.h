@@ -41,7 +41,7 @@ class SourcePool {
 
  private:
   struct Member {
-    std::unique_ptr<Source> source;
+    std::unique_ptr<Source> source = nullptr;
     std::size_t sessions = 0;
   };
   // The index of the source with the fewest sessions, the first of several.

@@ -162,6 +162,7 @@ class Transport {
   // Runs `work` soon, on a thread that makes and frees the memory of links, in the order of the
   // calls; never if the transport is destroyed before. False where links need no memory: `work`
   // does not run. Thread-safe.
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): transports with such a thread keep `work`.
   virtual bool RunAside(std::function<void()> /*work*/) { return false; }
   // Delivers arrived frames and broken links to `sink`. True if there was anything to do.
   virtual bool Progress(FrameSink& sink) = 0;
