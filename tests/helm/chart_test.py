@@ -30,6 +30,19 @@ def example_objects():
     yield "everything", chart.objects(values=EVERYTHING)
 
 
+def served_containers(rendered):
+    """Those of coordinator and workers."""
+    for each in rendered:
+        if each["kind"] == "StatefulSet":
+            yield from each["spec"]["template"]["spec"]["containers"]
+
+
+def secrets_of(spec):
+    """Names of the Secrets that Pods mount."""
+    return [source["secret"]["name"] for volume in spec.get("volumes", [])
+            for source in volume.get("projected", {}).get("sources", []) if "secret" in source]
+
+
 class RenderTest(unittest.TestCase):
     def test_lint_is_clean(self):
         for program in chart.HELMS:
@@ -99,6 +112,9 @@ class RefusedTest(unittest.TestCase):
                        "pools: {workers: {ranksPerPod: 8}}",
                        "pools: {p: {device: {preset: ascend910, argument: KIND}, image: {repository: h/n}}}",
                        "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}",
+                       "security: {certificates: {source: job}}", "pools: {test-pool: {}}",
+                       "security: {certificates: {source: certManager, issuerRef: {name: a, kind: Issuer}}}",
+                       "security: {certificates: {callers: {source: null, source-caller: [source]}}}",
                        "poolDefaults: {shm: {sizeLimit: 2Gi}}", "networkPolicy: {enabled: true}"):
             self.assertEqual(chart.render(values=values)[0], 0, values)
 
@@ -120,7 +136,7 @@ class PodsTest(unittest.TestCase):
         for example, rendered in example_objects():
             for name, spec in chart.pod_specs(rendered):
                 with self.subTest(example=example, pod=name):
-                    self.assertIs(spec["automountServiceAccountToken"], False)
+                    self.assertIs(spec["automountServiceAccountToken"], name.endswith("-certificates"))
                     self.assertIs(spec["securityContext"]["runAsNonRoot"], True)
                     self.assertEqual(spec["securityContext"]["seccompProfile"], {"type": "RuntimeDefault"})
                     self.assertFalse({"hostNetwork", "hostPID", "hostIPC"} & set(spec))
@@ -140,26 +156,49 @@ class PodsTest(unittest.TestCase):
         coordinator = chart.one(rendered, "StatefulSet", "rel-switchyard-coordinator")
         self.assertTrue(coordinator["spec"]["template"]["spec"]["securityContext"]["runAsNonRoot"])
 
-    def test_none_has_a_token_or_rights_at_the_api(self):
+    def test_none_that_stays_has_a_token_or_rights_at_the_api(self):
+        roles = {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}
         for example, rendered in example_objects():
-            kinds = {each["kind"] for each in rendered}
-            self.assertFalse(kinds & {"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"}, example)
             for each in rendered:
                 if each["kind"] == "ServiceAccount":
                     self.assertIs(each["automountServiceAccountToken"], False)
+                if each["kind"] in roles or each["metadata"]["name"].endswith("-certificates"):
+                    notes = each["metadata"]["annotations"]
+                    self.assertEqual(notes["helm.sh/hook"], "pre-install,pre-upgrade", example)
+                    self.assertEqual(notes["helm.sh/hook-delete-policy"],
+                                     "before-hook-creation,hook-succeeded", example)
+        for source in ("none", "existingSecrets"):
+            found = {o["kind"] for o in chart.objects(values={"security": {"certificates": {"source": source}}})}
+            self.assertFalse(roles & found, source)
+
+    def test_the_job_reaches_only_its_own_secrets(self):
+        rendered = chart.objects(values={"pools": {"a": {}}})
+        rules = chart.one(rendered, "Role", "rel-switchyard-certificates")["rules"]
+        self.assertEqual([r["verbs"] for r in rules], [["create"], ["get", "patch"]])
+        self.assertEqual({r["resources"][0] for r in rules}, {"secrets"})
+        wanted = ["authority"] + [f"{h}-tls" for h in ("a", "apply", "coordinator", "operator", "source", "test")]
+        self.assertEqual(rules[1]["resourceNames"], [f"rel-switchyard-{name}" for name in wanted])
 
     def test_probes_name_the_health_services_of_the_programs(self):
         page = (chart.ROOT / "docs/OPERATIONS.md").read_text()
+        plain = {"security": {"certificates": {"source": "none"}}}
+        found = 0
+        for container in served_containers(chart.objects(values=EVERYTHING | plain)):
+            service = container["readinessProbe"]["grpc"]["service"]
+            self.assertIn(f"`{service}`", page)
+            ports = [port["containerPort"] for port in container["ports"]]
+            for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+                self.assertEqual(container[probe]["grpc"]["port"], ports[0])
+            found += 1
+        self.assertEqual(found, 4)
+
+    def test_probes_need_no_certificate(self):
         for _, rendered in example_objects():
-            for each in rendered:
-                if each["kind"] != "StatefulSet":
-                    continue
-                for container in each["spec"]["template"]["spec"]["containers"]:
-                    service = container["readinessProbe"]["grpc"]["service"]
-                    self.assertIn(f"`{service}`", page)
-                    ports = [port["containerPort"] for port in container["ports"]]
-                    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-                        self.assertEqual(container[probe]["grpc"]["port"], ports[0])
+            for container in served_containers(rendered):
+                ports = [port["containerPort"] for port in container["ports"]]
+                for probe, path in (("startupProbe", "/livez"), ("livenessProbe", "/livez"),
+                                    ("readinessProbe", "/readyz")):
+                    self.assertEqual(container[probe]["httpGet"], {"path": path, "port": ports[1]})
 
     def test_ranks_of_a_pod_have_names_and_ports_of_their_own(self):
         rendered = chart.objects(values=EVERYTHING)
@@ -204,6 +243,59 @@ class PodsTest(unittest.TestCase):
         self.assertNotIn("priorityClassName", spec)
 
 
+class CertificatesTest(unittest.TestCase):
+    def test_each_pod_has_its_own_and_no_key_is_rendered(self):
+        for example, rendered in example_objects():
+            for name, spec in chart.pod_specs(rendered):
+                if name.endswith("-certificates"):
+                    continue
+                holder = re.sub("-[0-9a-f]{8}$", "", name).removeprefix("rel-switchyard-")
+                self.assertEqual(secrets_of(spec), [f"rel-switchyard-{holder}-tls"], example)
+                mounts = [m for m in spec["containers"][0]["volumeMounts"] if m["name"] == "tls"]
+                self.assertEqual(mounts, [{"name": "tls", "mountPath": "/etc/switchyard-tls", "readOnly": True}])
+            self.assertFalse([o for o in rendered if o["kind"] == "Secret"], example)
+
+    def test_identities_are_those_of_the_certificates(self):
+        values = {"pools": {"a": {}}, "security": {
+            "certificates": {"source": "certManager", "issuerRef": {"name": "ca", "kind": "ClusterIssuer"},
+                             "callers": {"operator": None, "look": ["observer"]}},
+            "trustDomain": "moe.example", "identities": [{"id": "spiffe://other/x", "roles": ["source"]}]}}
+        rendered = chart.objects(values=values, namespace="n")
+        table = yaml.safe_load(chart.one(rendered, "ConfigMap", "rel-switchyard-identities")["data"]["identities.yaml"])
+        roles = {row["id"]: row["roles"] for row in table["identities"]}
+        ids = "spiffe://moe.example/ns/n/sa/rel-switchyard-"
+        self.assertEqual(roles, {
+            ids + "coordinator": ["coordinator"], ids + "a": ["worker"], ids + "apply": ["operator"],
+            ids + "test": ["source", "observer"], ids + "source": ["source"], ids + "look": ["observer"],
+            "spiffe://other/x": ["source"]})
+        made = [o["spec"] for o in rendered if o["kind"] == "Certificate"]
+        self.assertEqual({spec["uris"][0] for spec in made}, set(roles) - {"spiffe://other/x"})
+        self.assertEqual({spec["duration"] for spec in made}, {"8760h"})
+        mounted = {secret for _, spec in chart.pod_specs(rendered) for secret in secrets_of(spec)}
+        self.assertLessEqual(mounted, {spec["secretName"] for spec in made})
+
+    def test_secrets_may_have_names_of_their_own(self):
+        values = {"security": {"certificates": {"source": "existingSecrets", "secrets": {"workers": "mine"}}}}
+        rendered = chart.objects(values=values)
+        found = {name: secrets_of(spec) for name, spec in chart.pod_specs(rendered)}
+        self.assertEqual(found["rel-switchyard-workers"], ["mine"])
+        self.assertEqual(found["rel-switchyard-coordinator"], ["rel-switchyard-coordinator-tls"])
+
+    def test_without_certificates_nothing_is_mounted(self):
+        rendered = chart.objects(values={"security": {"certificates": {"source": "none"}}})
+        for _, spec in chart.pod_specs(rendered):
+            self.assertNotIn("tls", json.dumps(spec["volumes"]))
+        for each in rendered:
+            if each["kind"] == "ConfigMap":
+                self.assertNotIn("tls_dir", json.dumps(each["data"]))
+
+    def test_a_renewal_rolls_no_pod(self):
+        templates = [json.dumps([o["spec"]["template"] for o in chart.objects(values={"security": {
+            "certificates": {"days": days}, "identities": more}}) if o["kind"] == "StatefulSet"])
+                     for days, more in ((365, []), (30, [{"id": "spiffe://a/b", "roles": ["source"]}]))]
+        self.assertEqual(templates[0], templates[1])
+
+
 class ObjectsTest(unittest.TestCase):
     def test_names_fit(self):
         for release in ("r", "a" * 53, "switchyard", "a-" * 26 + "b"):
@@ -236,12 +328,14 @@ class ObjectsTest(unittest.TestCase):
 
     def test_the_apply_job_is_new_when_it_does_something_else(self):
         def job(values):
-            found, = [o["metadata"]["name"] for o in chart.objects(values=values) if o["kind"] == "Job"]
+            found, = [o["metadata"]["name"] for o in chart.objects(values=values)
+                      if o["kind"] == "Job" and "-apply-" in o["metadata"]["name"]]
             return found
         self.assertEqual(job({}), job({"networkPolicy": {"enabled": False}}))
         self.assertNotEqual(job({}), job({"pools": {"w": {"replicas": 5}}}))
         self.assertNotEqual(job({}), job({"image": {"tag": "other"}}))
-        self.assertFalse([o for o in chart.objects(values={"demo": False}) if o["kind"] == "Job"])
+        self.assertFalse([o for o in chart.objects(values={"demo": False})
+                          if o["kind"] == "Job" and "-apply-" in o["metadata"]["name"]])
 
     def test_models_reach_coordinator_workers_and_file(self):
         rendered = chart.objects(example="several-models")

@@ -9,9 +9,13 @@ It works in a namespace of its own, which it deletes. Exit 0 when every step did
 """
 
 import argparse
+import base64
 import json
 import os
 import pathlib
+import re
+import socket
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -44,6 +48,7 @@ class Release:
         tools = pathlib.Path(call(CLUSTER, "tools", limit=1500).stdout.strip())
         self.kubectl_path, self.helm_path = tools / "kubectl", tools / "helm3"
         self.options = options
+        self.jobs = []
         self.rights = options.privileges
         self.level = "restricted" if self.rights == "none" else "privileged"
 
@@ -76,6 +81,7 @@ class Release:
             text = text.replace("runAsNonRoot: true", "runAsNonRoot: false").replace(
                 "runAsUser: 65532", "runAsUser: 0").replace("drop: [ALL]", "drop: [ALL], add: [NET_ADMIN]")
         self.kubectl("apply", "-f", "-", text=text)
+        self.jobs.append(name)
 
     def text_of(self, name):
         done = self.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "60s",
@@ -96,11 +102,15 @@ def install(release):
     call(release.kubectl_path, "label", "namespace", release.namespace,
          f"pod-security.kubernetes.io/enforce={release.level}")
     notes = release.helm("install", CHART, *release.values()).stdout
-    for part in ("NOTHING IS ENCRYPTED", f"helm -n {release.namespace} test moe", "port-forward"):
+    for part in ("callers need a certificate", f"helm -n {release.namespace} test moe", "port-forward"):
         assert part in notes, notes
     release.wait_ready()
     restarts = {c["restartCount"] for pod in release.get("pods") for c in pod["status"]["containerStatuses"]}
     assert restarts == {0}, restarts
+    # What made the certificates is gone, with its rights.
+    for kind in ("roles", "rolebindings"):
+        assert not release.get(kind), kind
+    assert not [job for job in release.get("jobs") if job["metadata"]["name"].endswith("-certificates")]
 
 
 def helm_test(release):
@@ -135,18 +145,67 @@ def delete_a_worker_under_load(release):
     assert text.startswith(want), "the text is another one"
 
 
+def pods_of(release):
+    return {pod["metadata"]["uid"] for pod in release.get("pods")
+            if pod["metadata"]["labels"].get("app.kubernetes.io/component") in ("coordinator", "worker")}
+
+
 def upgrade_to_the_same(release):
-    def pods():
-        return {pod["metadata"]["uid"] for pod in release.get("pods")
-                if pod["metadata"]["labels"].get("app.kubernetes.io/component") in ("coordinator", "worker")}
-    before = pods()
+    before = pods_of(release)
     release.helm("upgrade", CHART, *release.values())
     release.wait_ready()
-    assert pods() == before, "the same values have replaced Pods"
+    assert pods_of(release) == before, "the same values have replaced Pods"
+
+
+class Forwarded:
+    """The coordinator's port on this machine, and the operator's certificate in a folder."""
+
+    def __init__(self, release):
+        self.folder = tempfile.TemporaryDirectory()
+        for file in ("ca.crt", "tls.crt", "tls.key"):
+            secret = json.loads(release.kubectl("get", "secret", "moe-switchyard-operator-tls", "-o", "json").stdout)
+            (pathlib.Path(self.folder.name) / file).write_bytes(base64.b64decode(secret["data"][file]))
+        self.process = subprocess.Popen(
+            [release.kubectl_path, "-n", release.namespace, "port-forward",
+             "service/moe-switchyard-coordinator", ":7700"], stdout=subprocess.PIPE, text=True)
+        self.port = int(re.search(r"127.0.0.1:(\d+)", self.process.stdout.readline()).group(1))
+
+    def serial(self):
+        """That of the certificate with which the coordinator answers now."""
+        context = ssl.create_default_context(cafile=f"{self.folder.name}/ca.crt")
+        context.check_hostname = False
+        context.load_cert_chain(f"{self.folder.name}/tls.crt", f"{self.folder.name}/tls.key")
+        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain:
+            with context.wrap_socket(plain) as secured:
+                return secured.getpeercert()["serialNumber"]
+
+    def close(self):
+        self.process.terminate()
+        self.process.wait(10)
+        self.folder.cleanup()
+
+
+def renew_certificates(release):
+    """Leaves made anew by an upgrade are served without a new Pod, and one client after the other generates."""
+    before, forwarded, want = pods_of(release), Forwarded(release), reference(release.options, 80)
+    try:
+        old = forwarded.serial()
+        release.kubectl("delete", "secret", "moe-switchyard-coordinator-tls", "moe-switchyard-cpu-tls")
+        release.helm("upgrade", CHART, *release.values())
+        until, clients = time.monotonic() + 150, 0
+        while forwarded.serial() == old:
+            assert time.monotonic() < until, "the coordinator still has its old certificate"
+            release.client(f"renewed-{clients}", 80)
+            assert release.text_of(f"renewed-{clients}").startswith(want), "the text is another one"
+            clients += 1
+    finally:
+        forwarded.close()
+    assert pods_of(release) == before, "a renewal has replaced Pods"
+    helm_test(release)
 
 
 def uninstall(release):
-    release.kubectl("delete", "job", "client", "busy")
+    release.kubectl("delete", "job", *release.jobs)
     release.helm("uninstall", "--wait")
     release.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for",
                     "delete", "--timeout", "60s")
@@ -154,7 +213,10 @@ def uninstall(release):
             for kind in ("all", "configmaps", "serviceaccounts", "persistentvolumeclaims", "networkpolicies",
                          "poddisruptionbudgets", "secrets") for each in release.get(kind)}
     left -= {"ConfigMap/kube-root-ca.crt", "ServiceAccount/default"}
-    assert left == {"Pod/moe-switchyard-test"}, left
+    names = ["authority", *(f"{each}-tls" for each in ("apply", "coordinator", "cpu", "operator", "source", "test"))]
+    assert left == {"Pod/moe-switchyard-test", *(f"Secret/moe-switchyard-{name}" for name in names)}, left
+    release.kubectl("delete", "secret", "-l", "app.kubernetes.io/instance=moe")
+    assert not release.get("secrets")
 
 
 def examples_are_accepted(release):
@@ -188,7 +250,7 @@ def commands_of_the_page(release):
 
 
 STEPS = [examples_are_accepted, commands_of_the_page, install, helm_test, generate, helm_test_without_a_worker,
-         delete_a_worker_under_load, upgrade_to_the_same, uninstall]
+         delete_a_worker_under_load, upgrade_to_the_same, renew_certificates, uninstall]
 
 
 def timed(name, step, *arguments):

@@ -28,7 +28,7 @@ for model in $MODELS; do
   golden=${rest%%=*}
   deployment=${rest#*=}
   [ -n "$golden" ] || continue
-  verify --target "$SYCTL_TARGET" ${deployment:+--deployment "$deployment"} --model "$folder" --golden "$golden" ||
+  verify --target "$SYCTL_TARGET" ${SYCTL_TLS_DIR:+--tls-dir "$SYCTL_TLS_DIR"} ${deployment:+--deployment "$deployment"} --model "$folder" --golden "$golden" ||
     fail "model $name does not give the recorded outputs"
 done
 for target in "coordinator=$COORDINATOR" $WORKERS; do

@@ -21,8 +21,7 @@
   (list "resources" "resources: {...}" "coordinator: {resources: {...}}, poolDefaults: {resources: {...}}" "Each role has resources of its own.")
   (list "nodeSelector" "nodeSelector: {...}" "coordinator: {nodeSelector: {...}}, poolDefaults: {nodeSelector: {...}}" "Each role is scheduled by itself.")
   (list "etcd" "etcd: {endpoints: [...]}" "coordinator: {replicas: 1}" "The coordinator keeps its plans in a file of its volume.")
-  (list "security" "security: {certificates: {...}}" "networkPolicy: {enabled: true}" "The chart does not give the programs certificates yet: the network policy is the only protection (docs/KUBERNETES.md).")
-  (list "tls" "tls: {enabled: true}" "networkPolicy: {enabled: true}" "The chart does not give the programs certificates yet: the network policy is the only protection (docs/KUBERNETES.md).")
+  (list "tls" "tls: {enabled: true}" "security: {certificates: {source: job}}" "Certificates belong to security.")
   (list "workloadKind" "workloadKind: LeaderWorkerSet" "pools: {workers: {ranksPerPod: 8}}" "The chart makes StatefulSets. Ranks of one Pod are its containers.") -}}
 {{- range $moved -}}
   {{- if hasKey $.Values (index . 0) -}}
@@ -89,6 +88,41 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Names of pools and of callers become parts of names of objects, beside those of the chart itself. */}}
+{{- define "switchyard.checkNames" -}}
+{{- $own := list "apply" "authority" "certificates" "coordinator" "coordinator-pods" "dashboards" "identities" "models" "test" -}}
+{{- $pools := include "switchyard.pools" . | fromJson -}}
+{{- range $name, $_ := $pools -}}
+  {{- if has $name $own -}}
+    {{- include "switchyard.instead" (dict "why" (printf "pools.%s: the chart has other objects of that name." $name) "before" (printf "pools: {%s: {...}}" $name) "after" (printf "pools: {%s-pool: {...}}" (trunc 10 $name | trimSuffix "-"))) -}}
+  {{- end -}}
+{{- end -}}
+{{- range $name, $roles := .Values.security.certificates.callers -}}
+  {{- if and $roles (or (has $name $own) (hasKey $pools $name)) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "security.certificates.callers.%s: a pool or a part of the release has that name." $name) "before" (printf "callers: {%s: %s}" $name (toJson $roles)) "after" (printf "callers: {%s: null, %s-caller: %s}" $name (trunc 10 $name | trimSuffix "-") (toJson $roles))) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "switchyard.checkSecurity" -}}
+{{- $certificates := .Values.security.certificates -}}
+{{- if and (eq $certificates.source "certManager") (not $certificates.issuerRef.name) -}}
+  {{- include "switchyard.instead" (dict "why" "security.certificates: cert-manager needs to know the issuer." "before" "certificates: {source: certManager}" "after" "certificates: {source: certManager, issuerRef: {name: NAME, kind: ClusterIssuer}}") -}}
+{{- end -}}
+{{- if and (ne $certificates.source "certManager") $certificates.issuerRef -}}
+  {{- include "switchyard.instead" (dict "why" (printf "security.certificates.issuerRef: source %s asks no issuer." $certificates.source) "before" (printf "certificates: {source: %s, issuerRef: {...}}" $certificates.source) "after" "certificates: {source: certManager, issuerRef: {...}}") -}}
+{{- end -}}
+{{- if and (eq $certificates.source "none") .Values.security.identities -}}
+  {{- include "switchyard.instead" (dict "why" "security.identities: without certificates nobody has an id." "before" "security: {certificates: {source: none}, identities: [...]}" "after" "security: {certificates: {source: job}, identities: [...]}") -}}
+{{- end -}}
+{{- $holders := include "switchyard.holders" . | fromJson -}}
+{{- range $holder, $_ := $certificates.secrets -}}
+  {{- if not (hasKey $holders $holder) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "security.certificates.secrets.%s: nobody has that name." $holder) "before" (printf "secrets: {%s: ...}" $holder) "after" (printf "secrets: {NAME: ...}, where NAME is one of %s" (keys $holders | sortAlpha | join ", "))) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Both phases need workers, and a model that names pools needs pools that there are. */}}
 {{- define "switchyard.checkPhases" -}}
 {{- if include "switchyard.hasPhases" . -}}
@@ -112,6 +146,8 @@
 {{- include "switchyard.checkKeys" . -}}
 {{- include "switchyard.checkCoordinator" . -}}
 {{- include "switchyard.checkPhases" . -}}
+{{- include "switchyard.checkNames" . -}}
+{{- include "switchyard.checkSecurity" . -}}
 {{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
   {{- $given := default (dict) (get $.Values.pools $name) -}}
   {{- include "switchyard.checkPool" (dict "name" $name "pool" $pool "replicas" (or (hasKey $given "replicas") (hasKey $.Values.poolDefaults "replicas"))) -}}

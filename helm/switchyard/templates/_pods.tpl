@@ -62,20 +62,27 @@ schedulerName: {{ . }}
 {{- end }}
 {{- end -}}
 
-{{/* gRPC health of a port: live is the name "", ready the program's. Ports open before a checkpoint is
-     read, so that starting needs no budget for the model. */}}
+{{/* Health: (dict "root" $ "port" ... "systemPort" ... "service" ...). By gRPC, live is the name "" and ready
+     the program's. The kubelet has no certificate, so that with mutual TLS it asks the system port. Ports open
+     before a checkpoint is read, so that starting needs no budget for the model. */}}
 {{- define "switchyard.probes" -}}
+{{- $live := printf "grpc: {port: %d}" (int .port) -}}
+{{- $ready := printf "grpc: {port: %d, service: %s}" (int .port) .service -}}
+{{- if include "switchyard.secured" .root -}}
+  {{- $live = printf "httpGet: {path: /livez, port: %d}" (int .systemPort) -}}
+  {{- $ready = printf "httpGet: {path: /readyz, port: %d}" (int .systemPort) -}}
+{{- end -}}
 startupProbe:
-  grpc: {port: {{ .port }}}
+  {{ $live }}
   periodSeconds: 1
   failureThreshold: 120
 livenessProbe:
-  grpc: {port: {{ .port }}}
+  {{ $live }}
   periodSeconds: 10
   timeoutSeconds: 5
   failureThreshold: 3
 readinessProbe:
-  grpc: {port: {{ .port }}, service: {{ .service }}}
+  {{ $ready }}
   periodSeconds: 2
   timeoutSeconds: 2
   failureThreshold: 2

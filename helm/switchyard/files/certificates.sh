@@ -1,0 +1,79 @@
+# Keeps the authority and the certificates of a release in Secrets: takes what there is, lets `syctl certs
+# ensure` make and renew the rest, and writes all back.
+#   API           URL of the namespace's Secrets       INSTANCE      the release, for their labels
+#   TRUST_DOMAIN, PREFIX, DAYS   as the options of syctl certs ensure
+#   AUTHORITY     the Secret of the authority          HOLDERS       holder=Secret=roles, with spaces between
+# Files with keys are in memory, and no argument of a program has a secret.
+set -eu
+umask 077
+cd /work
+account=/var/run/secrets/kubernetes.io/serviceaccount
+{ printf 'Authorization: Bearer '; cat "$account/token"; } >headers
+
+fail() {
+  echo "FAILED: $*"
+  exit 1
+}
+
+# request METHOD URL TYPE: sends `body` where METHOD is no GET. The answer is in `answer`, its code in $code.
+request() {
+  [ "$1" = GET ] && set -- "$1" "$2" || set -- "$1" "$2" -H "Content-Type: $3" --data-binary @body
+  method=$1 url=$2
+  shift 2
+  code=$(curl -sS -A switchyard --connect-timeout 5 --max-time 20 --retry 8 --retry-connrefused --retry-max-time 60 \
+    --cacert "$account/ca.crt" -H @headers -X "$method" "$@" -o answer -w '%{http_code}' "$url") ||
+    fail "$method $url: no answer"
+}
+
+# take SECRET FOLDER FILE...: the files of a Secret, if there is one.
+take() {
+  secret=$1 folder=$2
+  shift 2
+  request GET "$API/$secret"
+  case $code in
+    404) return 0 ;;
+    200) ;;
+    *) fail "GET secret $secret: HTTP $code $(head -c 300 answer)" ;;
+  esac
+  mkdir -p "$folder"
+  for file; do
+    sed -n "s/.*\"$file\": *\"\([^\"]*\)\".*/\1/p" answer | base64 -d >"$folder/$file"
+    [ -s "$folder/$file" ] || fail "secret $secret has no $file. Put it back, or delete the Secret to make all anew"
+  done
+}
+
+# put SECRET TYPE FOLDER FILE...: writes the files if they are not what was taken.
+put() {
+  secret=$1 type=$2 folder=$3
+  shift 3
+  data=
+  for file; do
+    data="$data${data:+,}\"$file\":\"$(base64 "$folder/$file" | tr -d '\n')\""
+  done
+  labels="\"app.kubernetes.io/instance\":\"$INSTANCE\",\"app.kubernetes.io/part-of\":\"switchyard\""
+  printf '{"apiVersion":"v1","kind":"Secret","metadata":{"name":"%s","labels":{%s}},"type":"%s","data":{%s}}' \
+    "$secret" "$labels" "$type" "$data" >body
+  request PATCH "$API/$secret" application/merge-patch+json
+  [ "$code" != 404 ] || request POST "$API" application/json
+  case $code in
+    200 | 201) ;;
+    *) fail "cannot write secret $secret: HTTP $code $(head -c 300 answer)" ;;
+  esac
+}
+
+take "$AUTHORITY" all/authority ca.crt ca.key
+set -- --trust-domain "$TRUST_DOMAIN" --prefix "$PREFIX" --days "$DAYS"
+for holder in $HOLDERS; do
+  name=${holder%%=*} rest=${holder#*=}
+  take "${rest%%=*}" "all/$name" ca.crt tls.crt tls.key
+  case $name in
+    coordinator | worker | source | operator | observer) ;;
+    *) set -- "$@" --also "$name:${rest#*=}" ;;
+  esac
+done
+syctl -o table certs ensure all "$@"
+put "$AUTHORITY" Opaque all/authority ca.crt ca.key
+for holder in $HOLDERS; do
+  name=${holder%%=*} rest=${holder#*=}
+  put "${rest%%=*}" kubernetes.io/tls "all/$name" ca.crt tls.crt tls.key
+done

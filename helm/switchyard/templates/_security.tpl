@@ -1,0 +1,64 @@
+{{/* Certificates: who has which name and roles, and where programs find them. */}}
+
+{{/* True in text if programs speak mutual TLS. */}}
+{{- define "switchyard.secured" -}}
+{{- if ne .Values.security.certificates.source "none" -}}true{{- end -}}
+{{- end -}}
+
+{{/* The roles of everybody who has a certificate of this release, by what comes after the release's name in
+     ids and Secrets, as JSON. */}}
+{{- define "switchyard.holders" -}}
+{{- $holders := dict "coordinator" (list "coordinator") "apply" (list "operator") "test" (list "source" "observer") -}}
+{{- range $name, $_ := include "switchyard.pools" . | fromJson -}}
+  {{- $_ := set $holders $name (list "worker") -}}
+{{- end -}}
+{{- range $name, $roles := .Values.security.certificates.callers -}}
+  {{- if $roles -}}{{- $_ := set $holders $name $roles -}}{{- end -}}
+{{- end -}}
+{{- toJson $holders -}}
+{{- end -}}
+
+{{/* What all SPIFFE ids of the release begin with; a holder's name follows. */}}
+{{- define "switchyard.idPrefix" -}}
+ns/{{ .Release.Namespace }}/sa/{{ include "switchyard.fullname" . }}-
+{{- end -}}
+
+{{- define "switchyard.id" -}}
+spiffe://{{ .root.Values.security.trustDomain }}/{{ include "switchyard.idPrefix" .root }}{{ .holder }}
+{{- end -}}
+
+{{/* The Secret of a holder: (dict "root" $ "holder" "apply"). */}}
+{{- define "switchyard.secretOf" -}}
+{{- $own := get .root.Values.security.certificates.secrets .holder -}}
+{{- default (printf "%s-%s-tls" (include "switchyard.fullname" .root) .holder) $own -}}
+{{- end -}}
+
+{{/* The volume that --tls-dir names, and its mount; nothing without certificates. Renewed files appear in it
+     within about a minute: it is mounted whole, since a subPath would stay as it was. */}}
+{{- define "switchyard.tlsVolume" -}}
+{{- if include "switchyard.secured" .root }}
+- name: tls
+  projected:
+    defaultMode: 0440
+    sources:
+    - secret:
+        name: {{ include "switchyard.secretOf" . }}
+        items:
+        - {key: ca.crt, path: ca.crt}
+        - {key: tls.crt, path: tls.crt}
+        - {key: tls.key, path: tls.key}
+    - configMap: {name: {{ include "switchyard.fullname" .root }}-identities}
+{{- end }}
+{{- end -}}
+
+{{- define "switchyard.tlsMount" -}}
+{{- if include "switchyard.secured" . }}
+- {name: tls, mountPath: /etc/switchyard-tls, readOnly: true}
+{{- end }}
+{{- end -}}
+
+{{- define "switchyard.tlsEnv" -}}
+{{- if include "switchyard.secured" . }}
+- {name: SYCTL_TLS_DIR, value: /etc/switchyard-tls}
+{{- end }}
+{{- end -}}
