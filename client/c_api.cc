@@ -214,8 +214,9 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client_options given;
-  if (!Read(options, {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3}, &given))
+  if (!Read(options, {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3}, &given)) {
     return SY_INVALID_ARGUMENT;
+  }
   auto made = std::make_unique<sy_client>();
   // From here on the caller owns the client, whatever follows.
   *out = made.release();
@@ -272,8 +273,9 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   *out = nullptr;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given))
+  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
     return client->Keep(BadField("request.size"));
+  }
   auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
   const auto ticket = open->Submit(RequestOf(given));
@@ -307,8 +309,9 @@ sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t ret
   if (session == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given))
+  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
     return client->Keep(BadField("request.size"));
+  }
   const auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
   return client->Keep(open->Run(RequestOf(given), std::chrono::milliseconds(retry_ms)));

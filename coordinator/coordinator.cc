@@ -25,7 +25,7 @@ absl::string_view ReasonFor(WorkerDuty duty) {
 
 Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* placement, Rng* rng,
                          RecoveredState stored, TimePoint now)
-    : options_(options),
+    : options_(std::move(options)),
       out_(options_.journal_entries),
       members_(&options_, &out_),
       sessions_(&options_, rng, &out_),
@@ -301,8 +301,9 @@ void Coordinator::On(const StoreWritten& event) {
     if (controller.OnStoreWritten(event.write, event.status, now_)) return;
   }
   if (deletions_.OnStoreWritten(event.write, event.status, now_)) return;
-  if (const auto change = duties_.TakeWritten(event.write))
+  if (const auto change = duties_.TakeWritten(event.write)) {
     return FinishDuty(*change, event.status);
+  }
   applies_.OnStoreWritten(event.write, event.status, now_);
 }
 

@@ -408,7 +408,7 @@ void DeploymentController::Serve(TimePoint now) {
 
 // Sends nothing to the workers: without the change its epoch is unwanted, and DropUnwanted sends
 // ABORT or, where COMMIT was sent, RETIRE.
-void DeploymentController::DropChange(ChangeFailure failure, TimePoint now) {
+void DeploymentController::DropChange(const ChangeFailure& failure, TimePoint now) {
   context_.out->OfEpoch(name(), change_->epoch(), "EpochGivenUp")
       .Warn("is given up: %s", failure.why.message());
   status_.SetGivenUp(change_->epoch(), failure.why);

@@ -165,7 +165,7 @@ class DeploymentController {
   // The mark is durable: the change becomes the serving epoch.
   void Serve(TimePoint now);
   // Ends the change without success; workers at fault get a strike.
-  void DropChange(ChangeFailure failure, TimePoint now);
+  void DropChange(const ChangeFailure& failure, TimePoint now);
   // Tells the ledger what the serving epoch and the change need.
   void PromiseMemory();
   [[nodiscard]] WorkerStanding StandingOf(const PlanWorker& worker) const;

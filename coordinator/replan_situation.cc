@@ -50,8 +50,9 @@ ReplanSituation LookAtMembers(const Membership& members, const ServingEpoch& ser
     absl::StrAppend(&found.unused, "; no worker of ", pools.size() == 1 ? "pool " : "pools ",
                     absl::StrJoin(pools, ", "), " can be used");
   }
-  if (situation.candidates.empty())
+  if (situation.candidates.empty()) {
     situation.candidates = members.CandidateIds(serving.plan(), pools);
+  }
   return found;
 }
 

@@ -29,7 +29,7 @@ inline bool MayHaveGroupScales(QuantScheme scheme) {
 // small matrices are not counted. Pure; thread-safe.
 inline std::int64_t HeldExpertBytes(const MoeShape& shape, QuantScheme scheme) {
   const std::int64_t values = std::int64_t{3} * shape.hidden * shape.intermediate;
-  const std::int64_t groups = 2 * shape.intermediate * ScaleBlocks(shape.hidden) +
+  const std::int64_t groups = std::int64_t{2} * shape.intermediate * ScaleBlocks(shape.hidden) +
                               shape.hidden * ScaleBlocks(shape.intermediate);
   return 2 * values + (MayHaveGroupScales(scheme) ? 4 * groups : 0);
 }

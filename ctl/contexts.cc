@@ -130,8 +130,9 @@ absl::StatusOr<Contexts> ReadContexts(const std::string& path) {
 
 absl::Status WriteContexts(const std::string& path, const Contexts& contexts) {
   std::string text = "# Written by 'syctl config'.\n";
-  if (!contexts.current.empty())
+  if (!contexts.current.empty()) {
     absl::StrAppend(&text, "current: ", Quoted(contexts.current), "\n");
+  }
   if (!contexts.all.empty()) text += "contexts:\n";
   for (const Context& each : contexts.all) {
     absl::StrAppend(&text, "  ", Quoted(each.name), ":\n    target: ", Quoted(each.target), "\n");

@@ -174,7 +174,7 @@ absl::Status Top(const Run& run, std::string* out) {
   if (!run.line.watch || !run.screen.viewer.live) return Measure(run, out);
   for (bool first = true;; first = false) {
     std::string text;
-    const absl::Status status = Measure(run, &text);
+    absl::Status status = Measure(run, &text);
     // The coordinator may be restarting, and the watch goes on then.
     if (!status.ok() && ReasonOf(status) != Reason::kCoordinatorLost) return status;
     if (!status.ok() && run.screen.viewer.tell) {

@@ -433,11 +433,11 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
 }
 
 const std::vector<std::string>& Verbs() {
-  static const std::vector<std::string> verbs{
+  static const std::vector<std::string> kVerbs{
       "apply",   "diff",  "rollback", "delete", "cordon",     "uncordon",
       "drain",   "wait",  "get",      "top",    "traces",     "describe",
       "explain", "model", "certs",    "config", "completion", "version"};
-  return verbs;
+  return kVerbs;
 }
 
 void AddVerbs(CLI::App& app, RawCommandLine& raw) {

@@ -27,8 +27,8 @@ namespace {
 constexpr std::int64_t kDay = 86400;
 constexpr char kAuthorityKeyFile[] = "ca.key";
 
-absl::Status Bad(std::string what) {
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, std::move(what), {});
+absl::Status Bad(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what, {});
 }
 
 std::string Join(const std::string& folder, absl::string_view name) {

@@ -56,7 +56,8 @@ void AddDeepEp(const MoeShape& shape, const BufferOptions& options,
                    .bytes = DeepEpLowLatencyBytes(options.tokens, shape.hidden, shape.experts)});
   const DeepEpNormal rows{.ranks = options.ranks, .sms = options.sms, .recv_chunk = options.chunk};
   const std::int64_t combine = DeepEpNormalCombineBytes(rows, shape.hidden);
-  for (const auto& [dtype, value_bytes] : {std::pair{"bf16", 2}, std::pair{"fp8", 1}}) {
+  for (const auto& [dtype, value_bytes] :
+       {std::pair{"bf16", std::int64_t{2}}, std::pair{"fp8", std::int64_t{1}}}) {
     DeepEpNormal hint = rows;
     hint.hidden_bytes = shape.hidden * value_bytes;
     BufferNeed need{.library = "deepep_v1",
@@ -86,8 +87,9 @@ void AddHccl(const MoeShape& shape, const BufferOptions& options, std::vector<Bu
     BufferNeed need{
         .library = "hccl", .buffer = buffer, .mode = mode, .dtype = dtype, .bytes = bytes};
     if (options.hccl_mb > 0) need.fits = CheckHcclWindow(bytes, options.hccl_mb);
-    if (!need.fits.ok())
+    if (!need.fits.ok()) {
       need.remark = absl::StrFormat("HCCL_BUFFSIZE %d is too small", options.hccl_mb);
+    }
     needs.push_back(std::move(need));
   };
   constexpr std::pair<const char*, DispatchDtype> kDtypes[] = {{"bf16", DispatchDtype::kBf16},

@@ -95,6 +95,12 @@ void ProgramLog::WaitForEnd(SignalWait* signals) {
   }
 }
 
+void AddOwnCertificate(const TransportSecurity* security, MetricsText* text) {
+  if (security == nullptr) return;
+  const CertificateFacts own = security->OwnNow();
+  AddCertificate(own.not_before_s, own.not_after_s, text);
+}
+
 std::string NetDevicesOf(const std::string& host) {
   addrinfo hints{};
   hints.ai_socktype = SOCK_STREAM;

@@ -14,6 +14,8 @@
 #include "core/base/log.h"
 #include "core/base/mutex.h"
 #include "services/bin/program_options.h"
+#include "services/security/transport_security.h"
+#include "services/system/metrics_text.h"
 
 namespace switchyard {
 
@@ -22,7 +24,7 @@ namespace switchyard {
 // therefore create this first in main.
 class SignalWait {
  public:
-  explicit SignalWait(std::initializer_list<int> signals);
+  SignalWait(std::initializer_list<int> signals);  // NOLINT(google-explicit-constructor)
   // Blocks until one of the signals arrives, and returns it; SIGTERM after Raise.
   int Wait();
   // Ends Wait. Callable from any thread.
@@ -75,6 +77,9 @@ class ProgramLog {
 // Prints "system host:port", from which the programs that start this one read the port. It comes
 // before the line with "ready".
 void SaySystemPort(const std::string& endpoint);
+
+// The certificate's metrics (AddCertificate) as its file is now. Nothing without `security`.
+void AddOwnCertificate(const TransportSecurity* security, MetricsText* text);
 
 // The network devices of this machine that have `host`'s addresses, comma-separated: "lo" for
 // 127.0.0.1. "all" for a wildcard, and for an address that no device has.

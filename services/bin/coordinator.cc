@@ -95,7 +95,7 @@ void ApplyFirst(Driver& driver, const std::vector<DeploymentSpec>& specs, FatalE
 void ApplyAgain(Driver& driver, const DeploymentSpec& spec, Logger& logger) {
   driver.ApplyDeployment(
       spec, /*dry_run=*/false,
-      [&logger, name = spec.name](absl::StatusOr<DeploymentView> deployment) {
+      [&logger, name = spec.name](const absl::StatusOr<DeploymentView>& deployment) {
         if (deployment.ok()) return;
         logger.Write(LogLevel::kError,
                      absl::StrCat("deployment ", name, " was not applied: ",
@@ -132,19 +132,15 @@ std::vector<std::string> PageHosts(const std::string& text) {
 }
 
 // Null: the command line wants none.
-absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(const NetworkSettings& network,
-                                                             const std::string& host,
-                                                             const std::string& page_hosts,
-                                                             const Driver* driver,
-                                                             HealthMonitor* monitor) {
+absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(
+    const NetworkSettings& network, const std::string& host, const std::string& page_hosts,
+    const Driver* driver, const std::function<MetricsText()>& metrics, HealthMonitor* monitor) {
   if (!network.system_port) return nullptr;
   SY_ASSIGN_OR_RETURN(
       std::unique_ptr<SystemServer> system,
       SystemServer::Start(
           {.host = host, .port = *network.system_port, .names = PageHosts(page_hosts)}, monitor,
-          [driver, monitor] {
-            return CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look()).Take();
-          },
+          [metrics] { return metrics().Take(); },
           LivePages(
               {.view = [driver] { return driver->View(); },
                .events = [driver](std::uint64_t after) { return driver->JournalAfter(after); },
@@ -213,17 +209,20 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   std::unique_ptr<CoordinatorServer> server;  // outlives the monitor, which sets its health
   CoordinatorHealth health(driver.get(), &clock);
   HealthMonitor monitor([&health] { return health.Look(); });
-  SY_ASSIGN_OR_RETURN(
-      const std::unique_ptr<SystemServer> system,
-      OpenSystemPort(options.network, listen.host, options.page_hosts, driver.get(), &monitor));
+  const auto metrics = [driver = driver.get(), &monitor, security] {
+    MetricsText text = CoordinatorMetrics(driver->View(), driver->counters(), monitor.Look());
+    AddOwnCertificate(security.get(), &text);
+    return text;
+  };
+  SY_ASSIGN_OR_RETURN(const std::unique_ptr<SystemServer> system,
+                      OpenSystemPort(options.network, listen.host, options.page_hosts, driver.get(),
+                                     metrics, &monitor));
   ApplyAll(*driver, specs, fatal, *logger);
   SY_RETURN_IF_ERROR(fatal.why());
   CoordinatorServerOptions server_options;
   server_options.grpc = PortOptions(options, listen, std::move(listener), security);
   server_options.incarnation = rng.NextId<Incarnation>();
-  server_options.metrics = [driver = driver.get(), &monitor] {
-    return CoordinatorMetrics(driver->View(), driver->counters(), monitor.Look()).families();
-  };
+  server_options.metrics = [metrics] { return metrics().families(); };
   SY_ASSIGN_OR_RETURN(server, CoordinatorServer::Start(server_options, driver.get()));
   health.SetAccepting(true);
   monitor.Publish([&](const Health& now) {
@@ -235,7 +234,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   log.WaitForEnd(&signals);
   progress.reset();
   // Before the driver ends, which answers everything with an error.
-  const absl::Status why = fatal.why();
+  absl::Status why = fatal.why();
   manager.SayEnding();
   health.SetAccepting(false);
   // The driver first: gRPC's Shutdown waits for streams that only the driver ends.

@@ -220,7 +220,7 @@ void AddDefaults(CoordinatorSettings* settings, OptionTable* table) {
 }
 
 // `first` may not be longer than `most`.
-OptionRule InOrder(std::string first_key, const Duration* first, std::string most_key,
+OptionRule InOrder(const std::string& first_key, const Duration* first, const std::string& most_key,
                    const Duration* most) {
   OptionRule rule;
   rule.keys = {first_key, most_key};

@@ -198,7 +198,9 @@ MetricsText MetricsOf(const Worker& worker, std::int64_t weight_bytes_max) {
   WorkerFacts facts = CollectWorkerFacts(worker.monitor->Look(), weight_bytes_max, *worker.server,
                                          &worker.node->experts(), &worker.node->groups());
   facts.traces = worker.traces->counts();
-  return WorkerMetrics(facts);
+  MetricsText text = WorkerMetrics(facts);
+  AddOwnCertificate(worker.security.get(), &text);
+  return text;
 }
 
 // Answers probes over HTTP from now on, if the command line names a port for it. Before StartHealth
@@ -309,14 +311,14 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   progress.reset();
   manager.SayEnding();
   // At once, without a drain: steps on a broken device would only fail more slowly.
-  if (const absl::Status why = fault.why(); !why.ok()) return why;
+  if (absl::Status why = fault.why(); !why.ok()) return why;
   // After a signal the worker has to leave. If the agent itself has finished, it has already left.
   const TimePoint leave_by = worker.clock.Now() + options.leave_timeout;
   if (end.wait_for(Duration::zero()) != std::future_status::ready) {
     worker.server->LeaveGateway();
     worker.node->Leave();
   }
-  const absl::Status why = end.get();
+  absl::Status why = end.get();
   if (why.ok()) worker.server->WaitForGateway(leave_by);
   worker.system.reset();
   worker.metrics.Stop();

@@ -43,7 +43,7 @@ struct LiveSources {
 
 // A file of the page, as it was when the program was built.
 struct EmbeddedFile {
-  const char* name;
+  const char* name = nullptr;
   absl::string_view contents;
 };
 const std::vector<EmbeddedFile>& LivePageFiles();

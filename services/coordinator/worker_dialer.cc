@@ -112,8 +112,9 @@ class WorkerDialer::Call final {
  public:
   Call(const DialWorker& dial, std::function<void(absl::Status)> done, const PeerSecurity& security)
       : dial_(dial), done_(std::move(done)), identify_(dial.endpoint, security) {
-    for (const DialWitness& each : dial_.witnesses)
+    for (const DialWitness& each : dial_.witnesses) {
       witnesses_.emplace_back(each.endpoint, security);
+    }
   }
 
   // `ended` is called last; the call may be destroyed from then on, on a thread of ours.

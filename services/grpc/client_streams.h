@@ -32,7 +32,7 @@ namespace switchyard {
 
 // Base of reading and of bidirectional client streams. `Reactor` is gRPC's base class.
 template <typename Reactor, typename Response>
-class ClientStream : public Reactor {
+class ClientStream : public Reactor {  // NOLINT(cppcoreguidelines-virtual-class-destructor)
  public:
   // `calls` must outlive the stream.
   explicit ClientStream(CallsInFlight* calls) : calls_(calls) {}

@@ -13,8 +13,9 @@ namespace switchyard {
 
 // One row.
 struct MethodAccess {
-  const char* method;  // as in HTTP/2's :path, "/switchyard.v1.CoordinatorService/GetPlan"
-  Roles roles;         // any of them is enough
+  const char* method =
+      nullptr;       // as in HTTP/2's :path, "/switchyard.v1.CoordinatorService/GetPlan"
+  Roles roles = {};  // any of them is enough
 };
 std::span<const MethodAccess> AccessTable();
 

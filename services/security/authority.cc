@@ -28,8 +28,8 @@ absl::Status Failed() {
   return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
                    "libcrypto could not make a certificate", {});
 }
-absl::Status Bad(absl::StatusCode code, std::string what) {
-  return MakeError(code, Reason::kBadConfig, std::move(what), {});
+absl::Status Bad(absl::StatusCode code, absl::string_view what) {
+  return MakeError(code, Reason::kBadConfig, what, {});
 }
 
 std::string TextOf(BIO* bio) {

@@ -14,7 +14,7 @@ namespace {
 
 constexpr absl::string_view kScheme = "spiffe://";
 
-absl::Status Bad(std::string what) {
+absl::Status Bad(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                    absl::StrCat("identities: ", what), {});
 }

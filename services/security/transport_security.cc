@@ -118,8 +118,15 @@ TransportSecurity::TransportSecurity(const TlsFiles& files, CertificateFacts own
                                      std::shared_ptr<TableWatch> identities)
     : certificates_(std::make_shared<tls::FileWatcherCertificateProvider>(
           files.key, files.certificate, files.ca, kRefreshSeconds)),
+      files_(files),
       own_(std::move(own)),
       identities_(std::move(identities)) {}
+
+CertificateFacts TransportSecurity::OwnNow() const {
+  const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(files_);
+  if (!material.ok()) return own_;
+  return CheckTlsMaterial(*material, files_).value_or(own_);
+}
 
 std::shared_ptr<grpc::ServerCredentials> TransportSecurity::Server() const {
   tls::TlsServerCredentialsOptions options(certificates_);

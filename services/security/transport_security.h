@@ -38,6 +38,9 @@ class TransportSecurity {
 
   // The facts when this object was made.
   [[nodiscard]] const CertificateFacts& own() const { return own_; }
+  // Those of the file as it is now, which new connections use within ten seconds; own() if it is
+  // wrong now. Reads the files.
+  [[nodiscard]] CertificateFacts OwnNow() const;
 
  private:
   TransportSecurity(const TlsFiles& files, CertificateFacts own,
@@ -45,6 +48,7 @@ class TransportSecurity {
 
   // One for all, because each has a thread.
   const std::shared_ptr<grpc::experimental::CertificateProviderInterface> certificates_;
+  const TlsFiles files_;
   const CertificateFacts own_;
   const std::shared_ptr<TableWatch> identities_;
 };

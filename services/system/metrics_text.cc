@@ -133,4 +133,13 @@ void AddHealth(const Health& health, MetricsText* text) {
       .Add(health.ready() ? 1.0 : 0.0);
 }
 
+void AddCertificate(std::int64_t not_before_s, std::int64_t not_after_s, MetricsText* text) {
+  text->Begin(MetricType::kGauge, "moe_certificate_not_before_timestamp_seconds",
+              "Unix time from which the process's certificate is valid.")
+      .Add(not_before_s);
+  text->Begin(MetricType::kGauge, "moe_certificate_not_after_timestamp_seconds",
+              "Unix time until which it is valid.")
+      .Add(not_after_s);
+}
+
 }  // namespace switchyard

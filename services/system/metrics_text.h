@@ -78,5 +78,8 @@ inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charse
 void AddBuildInfo(MetricsText* text);
 // moe_live and moe_ready.
 void AddHealth(const Health& health, MetricsText* text);
+// moe_certificate_not_before_timestamp_seconds and moe_certificate_not_after_timestamp_seconds, in
+// Unix time.
+void AddCertificate(std::int64_t not_before_s, std::int64_t not_after_s, MetricsText* text);
 
 }  // namespace switchyard

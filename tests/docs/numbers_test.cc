@@ -109,6 +109,17 @@ TEST(NumbersTest, PageAndTableOfTestsAgree) {
   }
 }
 
+// A pattern over all families of kernels would match tests that are skipped on a CPU without AMX.
+TEST(NumbersTest, ListedTestsRunOnEveryCpu) {
+  for (const Row& row : Listed()) {
+    for (const std::string& name : row.tests) {
+      if (!absl::StartsWith(name, "Families/")) continue;
+      EXPECT_TRUE(absl::StrContains(name, "/scalar") || absl::StrContains(name, "/portable_fp32"))
+          << row.requirement << ": " << name << " also stands for families that a CPU may lack";
+    }
+  }
+}
+
 // A library without a caller is explained: ARCHITECTURE lists each part that will call one.
 TEST(NumbersTest, PartsThatWillCallALibraryAreListed) {
   std::set<std::string> parts;

@@ -41,6 +41,10 @@ const std::map<std::string, std::string>& MovedElsewhere() {
   static const std::map<std::string, std::string> tests{
       {"moe_build_info", "MetricsTextTest.SaysTheVersionAndTheHealth"},
       {"moe_live", "MetricsTextTest.SaysTheVersionAndTheHealth"},
+      {"moe_certificate_not_before_timestamp_seconds",
+       "TransportSecurityTest.SaysHowLongTheFileIsValidNow"},
+      {"moe_certificate_not_after_timestamp_seconds",
+       "TransportSecurityTest.SaysHowLongTheFileIsValidNow"},
       {"moe_weight_max_bytes", "WorkerMetricsTest.WritesWhatWasCollected"},
       {"moe_gateway_memory_max_bytes", "WorkerMetricsTest.WritesWhatWasCollected"},
       {"moe_data_thread_answered", "WorkerScrapeTest.DoesNotHangWithTheDataThread"},

@@ -154,6 +154,10 @@ TEST_P(TlsSyctlTest, OperatorsChangeAndObserversSee) {
   // Asks the workers themselves.
   const auto top = Syctl({"top", "-o", "json"}, "viewer");
   EXPECT_EQ(top.code, 0) << top.err;
+  for (const char* program : {"coordinator", "w1"}) {
+    const auto metrics = Syctl({"get", "metrics", program}, "viewer");
+    EXPECT_THAT(metrics.out, HasSubstr("moe_certificate_not_after_timestamp_seconds")) << program;
+  }
 
   const auto refused = Syctl({"cordon", "worker", "w1"}, "viewer");
   EXPECT_EQ(refused.code, 1);

@@ -8,7 +8,6 @@ cluster again. With KUBECONFIG it uses that one, whose machines have the images;
 It works in a namespace of its own, which it deletes. Exit 0 when every step did what it should.
 """
 
-import argparse
 import base64
 import json
 import os
@@ -23,78 +22,7 @@ import time
 
 import chart
 import yaml
-
-ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
-CLUSTER = ROOT / "tests/k8s/cluster"
-CHART = ROOT / "helm/switchyard"
-STATE = ROOT / "out/k8s-smoke"
-WORKERS = 4
-
-
-def call(*command, limit=180, check=True, text=None):
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False,
-                          timeout=limit, input=text)
-    if check and done.returncode != 0:
-        raise SystemExit(f"FAILED: {' '.join(map(str, command))}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    return done
-
-
-class Release:
-    """The release "moe" in a namespace of its own."""
-
-    namespace = f"smoke-{os.getpid()}"
-
-    def __init__(self, options):
-        tools = pathlib.Path(call(CLUSTER, "tools", limit=1500).stdout.strip())
-        self.kubectl_path, self.helm_path = tools / "kubectl", tools / "helm3"
-        self.options = options
-        self.jobs = []
-        self.rights = options.privileges
-        self.level = "restricted" if self.rights == "none" else "privileged"
-
-    def kubectl(self, *words, **options):
-        return call(self.kubectl_path, "-n", self.namespace, *words, **options)
-
-    def helm(self, verb, *words, **options):
-        return call(self.helm_path, "-n", self.namespace, verb, "moe", *words, **options)
-
-    def values(self):
-        return ["-f", CHART / "examples/laptop.yaml", "--set", f"pools.cpu.replicas={WORKERS}",
-                "--set", f"poolDefaults.privileges={self.rights},tests.privileges={self.rights}",
-                "--set", f"image.prefix={self.options.prefix}"]
-
-    def get(self, what):
-        return json.loads(self.kubectl("get", what, "-o", "json").stdout)["items"]
-
-    def wait_ready(self):
-        self.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for",
-                     "condition=Ready", "--timeout", "60s")
-        self.kubectl("wait", "job", "-l", "app.kubernetes.io/component=apply", "--for",
-                     "condition=complete", "--timeout", "60s")
-
-    def client(self, name, tokens):
-        """A Job like helm/client.yaml that generates so many tokens."""
-        text = (ROOT / "helm/client.yaml").read_text()
-        text = text.replace("name: client", f"name: {name}").replace("--tokens=80", f"--tokens={tokens}\n        - --mode=low_latency")
-        text = text.replace("localhost/switchyard", self.options.prefix)
-        if self.rights == "netAdmin":
-            text = text.replace("runAsNonRoot: true", "runAsNonRoot: false").replace(
-                "runAsUser: 65532", "runAsUser: 0").replace("drop: [ALL]", "drop: [ALL], add: [NET_ADMIN]")
-        self.kubectl("apply", "-f", "-", text=text)
-        self.jobs.append(name)
-
-    def text_of(self, name):
-        done = self.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "60s",
-                            check=False)
-        log = self.kubectl("logs", f"job/{name}", "-c", "generate").stdout
-        assert done.returncode == 0, f"job {name} did not end well: {log[-1000:]}"
-        return log
-
-
-def reference(options, tokens):
-    """The text of four workers of this machine. In low_latency it does not depend on the placement."""
-    return call(options.build / "bin/generate", "--model", ROOT / "models/sqlite-moe-7m", "--workers", 4,
-                "--mode", "low_latency", "--prompt", "SELECT name FROM", "--tokens", tokens).stdout.strip()
+from release import CHART, ROOT, WORKERS, call, reference, run
 
 
 def install(release):
@@ -253,42 +181,6 @@ STEPS = [examples_are_accepted, commands_of_the_page, install, helm_test, genera
          delete_a_worker_under_load, upgrade_to_the_same, renew_certificates, uninstall]
 
 
-def timed(name, step, *arguments):
-    begin = time.monotonic()
-    step(*arguments)
-    print(f"{name:<32} {time.monotonic() - begin:6.1f} s", flush=True)
-
-
-def start_cluster(options):
-    timed("cluster", lambda: call(CLUSTER, "--state", STATE, "up", limit=1800))
-    os.environ["KUBECONFIG"] = call(CLUSTER, "--state", STATE, "kubeconfig").stdout.strip()
-    with tempfile.TemporaryDirectory() as images:
-        timed("images", call, ROOT / "deploy/image/build", "--build", options.build, images)
-        timed("load", call, CLUSTER, "--state", STATE, "load", *pathlib.Path(images).glob("*.tar"))
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n", maxsplit=1)[0])
-    parser.add_argument("--build", type=pathlib.Path, default=ROOT / "build/release")
-    parser.add_argument("--prefix", default="localhost/switchyard", help="of the images' names")
-    parser.add_argument("--privileges", choices=["none", "netAdmin"], default="none",
-                        help="of workers and engines, as in the chart's values (default: %(default)s)")
-    options = parser.parse_args()
-    own = "KUBECONFIG" not in os.environ
-    try:
-        if own:
-            start_cluster(options)
-        release = Release(options)
-        try:
-            for step in STEPS:
-                timed(step.__name__, step, release)
-        finally:
-            call(release.kubectl_path, "delete", "namespace", release.namespace, "--wait=false", check=False)
-    finally:
-        if own:
-            timed("cluster down", call, CLUSTER, "--state", STATE, "down")
-    print("the chart installs, serves, changes and leaves")
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-smoke", STEPS,
+                 "the chart installs, serves, changes and leaves"))

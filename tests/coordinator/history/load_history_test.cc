@@ -131,7 +131,7 @@ TEST(LoadHistoryTest, TimesAddUpByWorkerAndKind) {
   LoadHistory history({}, kStart);
   history.Add(AShape(), "w0", AReport({{LayerId{2}, ExpertId{0}, 1}}), kStart, kWall);
   const auto add = [&](const std::string& worker, WorkTimes times, Duration after) {
-    history.AddTimes("demo", AShape(), worker, {std::move(times)}, kStart + after, kWall);
+    history.AddTimes("demo", AShape(), worker, {times}, kStart + after, kWall);
   };
 
   add("w0", Steps(WorkKind::kDecode, 2), milliseconds(100));

@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 
 constexpr MoeShape kDeepSeek{.hidden = 7168, .intermediate = 2048, .experts = 256, .top_k = 8};
-constexpr std::int64_t kMiB = 1024 * 1024;
+constexpr std::int64_t kMiB = std::int64_t{1} << 20;
 
 // The need that the words name; the test fails without one.
 BufferNeed Find(const std::vector<BufferNeed>& needs, absl::string_view buffer,

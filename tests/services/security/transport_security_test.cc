@@ -2,6 +2,8 @@
 #include "services/security/transport_security.h"
 
 #include <chrono>
+#include <cstdint>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <string>
@@ -255,6 +257,22 @@ TEST_F(TransportSecurityTest, AnAuthorityIsReplacedWithoutARestart) {
   trusts(folder_, next.certificate());
   until(old_client, absl::StatusCode::kUnavailable);
   EXPECT_EQ(Call(ChannelOf(new_client), kGetPlan).code(), absl::StatusCode::kUnimplemented);
+}
+
+TEST_F(TransportSecurityTest, SaysHowLongTheFileIsValidNow) {
+  const Folder folder(authority_, {.uris = {kServer}});
+  SY_ASSERT_OK_AND_ASSIGN(const auto security, OpenSecurity(folder.path(), nullptr));
+  const std::int64_t before = security->OwnNow().not_after_s;
+  EXPECT_EQ(before, security->own().not_after_s);
+
+  const Folder renewed(authority_, {.uris = {kServer}, .valid_until_s = 500000});
+  std::filesystem::copy(renewed.path(), folder.path(),
+                        std::filesystem::copy_options::overwrite_existing);
+  EXPECT_GE(security->OwnNow().not_after_s, before + 400000);
+  EXPECT_EQ(security->own().not_after_s, before);
+
+  std::filesystem::remove(folder.path() + "/tls.crt");
+  EXPECT_EQ(security->OwnNow().not_after_s, before);
 }
 
 TEST_F(TransportSecurityTest, AProcessThatTheTableDoesNotKnowDoesNotBegin) {

@@ -25,12 +25,18 @@
 namespace switchyard {
 namespace {
 
+// As the programs write it.
+std::string WithCertificate(MetricsText text) {
+  AddCertificate(1, 2, &text);
+  return std::move(text).Take();
+}
+
 std::string OfACoordinator() {
   CoordinatorView view;
   DeploymentView deployment;
   deployment.spec.name = "a";
   view.deployments = {deployment};
-  return CoordinatorMetrics(view, DriverCounters(), {}).Take();
+  return WithCertificate(CoordinatorMetrics(view, DriverCounters(), {}));
 }
 
 // With one sample of each histogram.
@@ -54,7 +60,7 @@ std::string OfAWorker() {
   facts.loads = &loads;
   facts.gateway_counts = &gateway;
   facts.groups = &groups;
-  return WorkerMetrics(facts).Take();
+  return WithCertificate(WorkerMetrics(facts));
 }
 
 // Name -> type and labels, "device, state".

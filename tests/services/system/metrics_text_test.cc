@@ -94,11 +94,16 @@ TEST(MetricsTextTest, SaysTheVersionAndTheHealth) {
   MetricsText text;
   AddBuildInfo(&text);
   AddHealth({.not_live = "", .not_ready = "wait"}, &text);
+  AddCertificate(1800000000, 1900000000, &text);
 
   const std::string all = std::move(text).Take();
   EXPECT_NE(all.find("moe_build_info{version=\"0."), std::string::npos) << all;
   EXPECT_NE(all.find("\nmoe_live 1\n"), std::string::npos) << all;
   EXPECT_NE(all.find("\nmoe_ready 0\n"), std::string::npos) << all;
+  for (const char* line : {"\nmoe_certificate_not_before_timestamp_seconds 1800000000\n",
+                           "\nmoe_certificate_not_after_timestamp_seconds 1900000000\n"}) {
+    EXPECT_NE(all.find(line), std::string::npos) << all;
+  }
 }
 
 }  // namespace

@@ -1,0 +1,206 @@
+#!/usr/bin/python3 -B
+"""Changes a release on a real cluster while clients generate; no caller may see an error or another text.
+
+    life_test.py [--build FOLDER]
+
+Two Pods generate one text after the other, each in a session of its own, and compare it with the first; a third one
+measures a long text in a single session. The steps delete and kill workers, scale the pool, change its configuration
+and the programs' images, and take the coordinator away for two minutes. Options and clusters as smoke_test.py.
+"""
+
+import json
+import re
+import sys
+import time
+
+from release import CHART, ROOT, WORKERS, call, reference, run
+
+CLIENTS = ("life-a", "life-b")
+# Prints "texts N errors N differ N" each time, and each error once more as it was.
+LOOP = """
+n=0 bad=0 other=0 want=
+while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
+  if text=$(/usr/bin/generate --target=moe-switchyard-coordinator:7700 --model=/models --mode=low_latency \\
+      --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 2>/tmp/error); then
+    n=$((n + 1)) text=$(echo "$text" | head -n 3)
+    want=${want:-$text}
+    [ "$text" = "$want" ] || { other=$((other + 1)); echo "OTHER $text"; }
+  else
+    bad=$((bad + 1)); echo "ERROR $(date +%T) $(cat /tmp/error)"
+  fi
+  echo "texts $n errors $bad differ $other"
+done
+echo "$want"
+"""
+LONG = """
+i=0; while [ $i -lt 40 ]; do cat /models/eval.txt; i=$((i + 1)); done >/tmp/text
+/usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/tmp/text --mode=low_latency \\
+  --tls-dir=/etc/switchyard-tls
+"""
+
+
+def start(release, name, script):
+    """A Pod like that of helm/client.yaml, with a script as its program."""
+    def change(job):
+        container, = job["spec"]["template"]["spec"]["containers"]
+        container["command"], container["args"] = ["/usr/bin/sh", "-c"], [script]
+        container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})
+        job["spec"]["template"]["spec"]["volumes"].append({"name": "tmp", "emptyDir": {}})
+    release.client(name, 80, change)
+    release.kubectl("wait", "pod", "-l", f"job-name={name}", "--for", "condition=Ready", "--timeout", "60s")
+
+
+def counts(release, name):
+    """(texts, errors, others) of a client so far."""
+    log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
+    found = re.findall(r"^texts (\d+) errors (\d+) differ (\d+)$", log, re.M)
+    return tuple(int(number) for number in found[-1]) if found else (0, 0, 0)
+
+
+def undisturbed(change):
+    """A step in which both clients go on, see no error and no other text."""
+    def step(release):
+        before = [counts(release, name) for name in CLIENTS]
+        change(release)
+        release.wait_ready()
+        time.sleep(3)  # so that what the change left behind is seen
+        after = [counts(release, name) for name in CLIENTS]
+        for name, old, new in zip(CLIENTS, before, after):
+            assert new[0] > old[0], f"{name} stands still: {old} {new}"
+            assert new[1:] == old[1:], release.kubectl("logs", f"job/{name}", "-c", "generate").stdout[-2000:]
+    step.__name__ = change.__name__
+    return step
+
+
+def install(release):
+    call(release.kubectl_path, "create", "namespace", release.namespace)
+    call(release.kubectl_path, "label", "namespace", release.namespace,
+         f"pod-security.kubernetes.io/enforce={release.level}")
+    release.helm("install", CHART, *release.values())
+    release.wait_ready()
+    for name in CLIENTS:
+        start(release, name, LOOP)
+    until = time.monotonic() + 30
+    while min(counts(release, name)[0] for name in CLIENTS) == 0:
+        assert time.monotonic() < until, "no client has a text"
+        time.sleep(1)
+
+
+@undisturbed
+def delete_a_worker(release):
+    release.kubectl("delete", "pod", "moe-switchyard-cpu-1")
+    release.kubectl("wait", "pod/moe-switchyard-cpu-1", "--for", "create", "--timeout", "30s")
+
+
+def workers_are(release, count):
+    release.kubectl("scale", "statefulset/moe-switchyard-cpu", f"--replicas={count}")
+    until = time.monotonic() + 90
+    while sum(pod["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"
+              for pod in release.get("pods")) != count:
+        assert time.monotonic() < until, f"not {count} workers"
+        time.sleep(0.5)
+    release.wait_ready()
+
+
+@undisturbed
+def scale_to_six_and_three(release):
+    workers_are(release, WORKERS)
+    workers_are(release, 6)
+    workers_are(release, 3)
+
+
+@undisturbed
+def scale_back(release):
+    workers_are(release, WORKERS)
+
+
+@undisturbed
+def change_the_configuration(release):
+    """Every Pod of the pool is replaced, one after the other."""
+    before = {pod["metadata"]["uid"] for pod in release.get("pods")}
+    release.helm("upgrade", CHART, *release.values(), "--set", "poolDefaults.config.logging.level=debug")
+    release.kubectl("rollout", "status", "statefulset/moe-switchyard-cpu", "--timeout", "170s")
+    workers = [pod for pod in release.get("pods")
+               if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"]
+    assert len(workers) == WORKERS and not before & {pod["metadata"]["uid"] for pod in workers}
+
+
+def take_the_coordinator_away(release):
+    """A session that is open goes on, and no worker stops being ready."""
+    start(release, "long", LONG)
+    time.sleep(2)
+    release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=0")
+    for _ in range(24):
+        time.sleep(5)
+        for pod in release.get("pods"):
+            if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "worker":
+                ready, = [c["status"] for c in pod["status"]["conditions"] if c["type"] == "Ready"]
+                assert ready == "True", f"{pod['metadata']['name']} is not ready"
+    job = json.loads(release.kubectl("get", "job", "long", "-o", "json").stdout)["status"]
+    assert job.get("active") == 1 and not job.get("failed"), f"the session ended before the coordinator was back: {job}"
+    release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=1")
+    release.wait_ready()
+    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "170s", limit=200)
+    assert "bits per byte 1.3" in release.kubectl("logs", "job/long", "-c", "generate").stdout
+
+
+def kill_a_worker(release):
+    """As a loss of its machine: at most one error for each client, and texts again within 15 s."""
+    before = [counts(release, name) for name in CLIENTS]
+    release.kubectl("delete", "pod", "moe-switchyard-cpu-2", "--grace-period=0", "--force")
+    begin = time.monotonic()
+    release.kubectl("wait", "pod/moe-switchyard-cpu-2", "--for", "create", "--timeout", "30s")
+    release.kubectl("wait", "pod/moe-switchyard-cpu-2", "--for", "condition=Ready", "--timeout", "30s")
+    whole = time.monotonic() - begin
+    assert whole <= 30, f"the pool was whole again after {whole:.1f} s"
+    time.sleep(3)
+    for name, old in zip(CLIENTS, before):
+        new = counts(release, name)
+        assert new[0] > old[0] and new[1] <= old[1] + 1 and new[2] == old[2], f"{name}: {old} {new}"
+
+
+def workers_start_before_the_coordinator(release):
+    for kind, count in (("coordinator", 0), ("cpu", 0), ("cpu", WORKERS)):
+        release.kubectl("scale", f"statefulset/moe-switchyard-{kind}", f"--replicas={count}")
+        if kind == "cpu" and count == 0:
+            release.kubectl("wait", "pod", "-l", "app.kubernetes.io/component=worker", "--for", "delete",
+                            "--timeout", "60s")
+    time.sleep(60)
+    release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=1")
+    release.kubectl("wait", "pod/moe-switchyard-coordinator-0", "--for", "create", "--timeout", "30s")
+    release.wait_ready()
+    restarts = {c["restartCount"] for pod in release.get("pods") for c in pod["status"]["containerStatuses"]}
+    assert restarts == {0}, restarts
+
+
+def end_the_clients(release):
+    for name in CLIENTS:
+        pod, = [p["metadata"]["name"] for p in release.get("pods")
+                if p["metadata"]["labels"].get("job-name") == name]
+        release.kubectl("exec", pod, "-c", "generate", "--", "/usr/bin/sh", "-c", "echo >/models/stop")
+        release.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "30s")
+        log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
+        assert reference(release.options, 80).splitlines()[0] in log, log[-500:]
+        print(f"  {name}: texts {counts(release, name)[0]}, errors {counts(release, name)[1]}", flush=True)
+
+
+def a_second_release_with_a_long_name(release):
+    """In the same namespace, with another name of 53 characters."""
+    name = "a-second-release-with-a-name-as-long-as-helm-takes-it"
+    assert len(name) == 53
+    helm = [release.helm_path, "-n", release.namespace]
+    call(*helm, "install", name, CHART, *release.values(), "--set", "pools.cpu.replicas=2")
+    release.kubectl("wait", "job", "-l", f"app.kubernetes.io/instance={name},app.kubernetes.io/component=apply",
+                    "--for", "condition=complete", "--timeout", "90s")
+    for each in (name, "moe"):
+        out = call(*helm, "test", each, "--logs").stdout
+        assert "the release serves" in out, out[-2000:]
+    call(*helm, "uninstall", name, "--wait")
+
+
+STEPS = [install, delete_a_worker, scale_to_six_and_three, scale_back, change_the_configuration, kill_a_worker,
+         end_the_clients, take_the_coordinator_away, workers_start_before_the_coordinator,
+         a_second_release_with_a_long_name]
+
+if __name__ == "__main__":
+    sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-life", STEPS, "nobody noticed"))
