@@ -12,6 +12,7 @@
 #include "ctl/config.h"
 #include "ctl/describe.h"
 #include "ctl/diff.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/errors.h"
 #include "ctl/explain.h"
 #include "ctl/get.h"
@@ -244,6 +245,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return ModelBuffers(run, out);
     case Verb::kCerts:
       return Certs(run, out);
+    case Verb::kDoctor:
+      return Doctor(run, result);
     case Verb::kConfig:
       return Config(run, out);
     case Verb::kVersion:
