@@ -61,12 +61,13 @@ void AddDoctorVerb(CLI::App& app, DoctorOptions* options) {
       "doctor", "Check this machine or Pod, and the way from here to coordinator and workers");
   verb->add_option_function<std::string>(
           "--scope", [options](const std::string& scope) { options->node_only = scope == "node"; },
-          "node: only what needs no network, as for an init container; or all")
+          "All checks, or only those that need no network, as for an init container")
       ->check(CLI::IsMember({"node", "all"}))
       ->default_str("all");
   verb->add_option("--shm-bytes", options->shm_bytes,
                    "What the engine's libraries need in /dev/shm, such as 1GiB")
-      ->transform(CLI::Validator(&ReadBytesOption, ""));
+      ->transform(CLI::Validator(&ReadBytesOption, ""))
+      ->type_name("BYTES");
   verb->add_flag("--rdma", options->rdma, "Memory will be locked for RDMA");
   verb->add_option("--checkpoint", options->checkpoints,
                    "A checkpoint's folder: no file is missing or short; may be repeated")

@@ -16,6 +16,7 @@
 #include "gtest/gtest.h"
 #include <linux/capability.h>
 
+#include "ctl/doctor/node_probe.h"
 #include "ctl/json.h"
 #include "ctl/syctl.h"
 #include "harness/local_deployment.h"
@@ -227,6 +228,14 @@ TEST(DoctorMemlockTest, ALowLimitFlipsItWithRdmaOnly) {
   EXPECT_EQ(rdma.code, 1) << rdma.err;
   EXPECT_THAT(Flipped(StatesOf(Json::parse(rdma.out))), UnorderedElementsAre("memlock FAIL"));
   EXPECT_THAT(rdma.out, HasSubstr("LimitMEMLOCK=infinity"));
+  // The remedies: no limit, where this user may lift it, or the capability.
+  constexpr std::uint64_t kIpcLock = std::uint64_t{1} << CAP_IPC_LOCK;
+  if ((ProbeMemlock().capabilities & kIpcLock) == 0) GTEST_SKIP() << "this user has no capability";
+  const ProgramResult healed = RunProgram(
+      {"/bin/sh", "-c",
+       absl::StrCat("ulimit -l 64; exec ", SY_BIN_DIR, "/syctl doctor --scope node --rdma")});
+  EXPECT_EQ(healed.code, 0) << healed.out;
+  EXPECT_EQ(StatesOf(Json::parse(healed.out)).at("memlock"), "OK");
 }
 
 // A release that there is not: by a coordinator that says it is one.

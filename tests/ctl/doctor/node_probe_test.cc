@@ -44,7 +44,7 @@ TEST(NodeProbeTest, ReadsLimitsAndCapabilities) {
   ASSERT_EQ(::getrlimit(RLIMIT_MEMLOCK, &limit), 0);
   const MemlockFacts facts = ProbeMemlock();
   EXPECT_EQ(facts.soft.has_value(), limit.rlim_cur != RLIM_INFINITY);
-  if (facts.soft) EXPECT_EQ(static_cast<rlim_t>(*facts.soft), limit.rlim_cur);
+  EXPECT_EQ(static_cast<rlim_t>(facts.soft.value_or(-1)), limit.rlim_cur);
 }
 
 // The transport's own sockets, so that its names and these are the same.
