@@ -1,17 +1,16 @@
 #include "ctl/doctor/doctor.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/units.h"
-#include "core/cli/exit_code.h"
 #include "ctl/doctor/node_checks.h"
 #include "ctl/doctor/node_probe.h"
 #include "ctl/doctor/service_checks.h"
 #include "ctl/doctor/service_probe.h"
-#include "ctl/run.h"
 
 namespace switchyard::ctl {
 namespace {
@@ -33,27 +32,23 @@ std::string ReadBytesOption(std::string& text) {
 
 }  // namespace
 
-absl::Status Doctor(const Run& run, SyctlResult* result) {
-  const DoctorOptions& options = run.line.doctor;
-  const Budget budget(run.line.wait_timeout);
-  const NodeFacts node = ProbeNode({.ring_dirs = options.ring_dirs,
-                                    .checkpoints = options.checkpoints,
-                                    .tls_dir = run.line.tls_dir},
-                                   budget);
+std::vector<Check> Examine(const DoctorOptions& options, const std::string& tls_dir,
+                           const ServiceCalls& calls, Duration all) {
+  const Budget budget(all);
+  const NodeFacts node = ProbeNode(
+      {.ring_dirs = options.ring_dirs, .checkpoints = options.checkpoints, .tls_dir = tls_dir},
+      budget);
   std::vector<Check> checks =
       NodeChecks(node, {.shm_bytes = options.shm_bytes, .rdma = options.rdma});
-  if (!options.node_only) {
-    // Without its certificate, a connection would say less than the certificate's own line.
-    const bool unknown = !run.line.tls_dir.empty() && run.coordinator.security() == nullptr;
-    const bool blocked = unknown || Failed(checks, kCertificateCheck);
-    std::vector<Check> more =
-        blocked ? ServiceSkipped("not looked at: certificate comes first", "put certificate right")
-                : ServiceChecks(ProbeService(run, budget));
-    std::move(more.begin(), more.end(), std::back_inserter(checks));
-  }
-  result->out += run.json() ? Print(ChecksJson(checks)) : ChecksText(checks, run.screen.width);
-  if (CountOf(checks, Verdict::kFail) > 0) result->exit_code = kExitFailed;
-  return absl::OkStatus();
+  if (options.node_only) return checks;
+  // Without its certificate, a connection would say less than the certificate's own line.
+  const bool unknown = !tls_dir.empty() && calls.security == nullptr;
+  const bool blocked = unknown || Failed(checks, kCertificateCheck);
+  std::vector<Check> more =
+      blocked ? ServiceSkipped("not looked at: certificate comes first", "put certificate right")
+              : ServiceChecks(ProbeService(calls, budget));
+  std::move(more.begin(), more.end(), std::back_inserter(checks));
+  return checks;
 }
 
 void AddDoctorVerb(CLI::App& app, DoctorOptions* options) {

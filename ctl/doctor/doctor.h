@@ -7,14 +7,12 @@
 #include <vector>
 
 #include "CLI/CLI.hpp"
-#include "absl/status/status.h"
 
+#include "core/base/clock.h"
 #include "ctl/doctor/check.h"
+#include "ctl/doctor/service_probe.h"
 
 namespace switchyard::ctl {
-
-struct Run;
-struct SyctlResult;
 
 struct DoctorOptions {
   bool node_only = false;  // only checks that need no network
@@ -24,9 +22,10 @@ struct DoctorOptions {
   std::vector<std::string> ring_dirs;
 };
 
-// Prints all checks. The exit code is kExitFailed if one fails. Never an error: what is wrong is a
-// line. Takes as long as the run may wait, and not much longer.
-absl::Status Doctor(const Run& run, SyctlResult* result);
+// Makes all checks within `all`, and not much longer. `calls` may be without security only if
+// `tls_dir` is empty or its certificate cannot be used. Never fails: what is wrong is a line.
+std::vector<Check> Examine(const DoctorOptions& options, const std::string& tls_dir,
+                           const ServiceCalls& calls, Duration all);
 
 // Adds the verb to syctl's command line. `options` outlives `app`.
 void AddDoctorVerb(CLI::App& app, DoctorOptions* options);

@@ -77,6 +77,7 @@ enum class ServingState : std::uint8_t { kUnknown, kServing, kNotServing };
 
 struct CoordinatorFacts {
   absl::Status status;  // of GetVersion
+  std::string next;     // the next thing to try where that is an error; may be empty
   std::string version;
   std::uint32_t protocol = 0;
   ServingState ready = ServingState::kUnknown;  // of its health service

@@ -6,8 +6,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
-#include "ctl/errors.h"
-
 namespace switchyard::ctl {
 namespace {
 
@@ -100,7 +98,7 @@ Check CheckCoordinator(const ServiceFacts& facts) {
   }
   const CoordinatorFacts& coordinator = *facts.coordinator;
   if (!coordinator.status.ok()) {
-    std::string next = NextStep(coordinator.status);
+    std::string next = coordinator.next;
     if (next.empty()) next = "look at its log and at 'syctl version'";
     return Failure(kCoordinatorCheck, std::string(coordinator.status.message()), next);
   }

@@ -16,10 +16,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "grpcpp/generic/generic_stub.h"
+#include "grpcpp/impl/codegen/proto_utils.h"
 #include <netdb.h>
 
 #include "core/protocol_version.h"
-#include "ctl/worker_client.h"
 #include "grpc/health/v1/health.pb.h"
 #include "services/convert/enum_words.h"
 #include "services/grpc/grpc_server.h"
@@ -63,48 +63,44 @@ NameFacts LookUp(const std::string& host) {
   return facts;
 }
 
-// The callback runs by the deadline of the call, whatever the peer does.
-ServingState AskHealth(const Run& run, Duration most) {
-  struct State {
-    Mutex mutex;
-    CondVar changed;
-    bool ended SY_GUARDED_BY(mutex) = false;
-    bool ok SY_GUARDED_BY(mutex) = false;
-    grpc::ClientContext context;
-    HealthCheckRequest request;
-    HealthCheckResponse response;
-  };
-  const auto state = std::make_shared<State>();
-  HealthStub stub(MakeGrpcChannel(run.coordinator.target(), kHealthBytesMax, {},
-                                  {run.coordinator.security(), Role::kCoordinator}));
-  state->context.set_deadline(GrpcDeadline(most));
-  state->request.set_service(kReadyName);
-  stub.UnaryCall(&state->context, kHealthMethod, {}, &state->request, &state->response,
-                 [state](const grpc::Status& status) {
-                   const MutexLock lock(state->mutex);
-                   state->ok = status.ok();
-                   state->ended = true;
-                   state->changed.NotifyAll();
-                 });
-  // Longer than the call itself may take: gRPC ends it.
-  const TimePoint end = std::chrono::steady_clock::now() + most + kHealthMax;
-  const MutexLock lock(state->mutex);
-  while (!state->ended && state->changed.WaitUntil(state->mutex, end)) {
+// By a queue of its own and not by a callback, whose threads would outlive this call.
+ServingState AskHealth(const ServiceCalls& calls, Duration most) {
+  HealthStub stub(
+      MakeGrpcChannel(calls.target, kHealthBytesMax, {}, {calls.security, Role::kCoordinator}));
+  grpc::ClientContext context;
+  context.set_deadline(GrpcDeadline(most));
+  HealthCheckRequest request;
+  request.set_service(kReadyName);
+  HealthCheckResponse response;
+  grpc::Status status;
+  grpc::CompletionQueue queue;
+  const auto call = stub.PrepareUnaryCall(&context, kHealthMethod, request, &queue);
+  call->StartCall();
+  call->Finish(&response, &status, &queue);
+  void* tag = nullptr;
+  bool ok = false;
+  // Ends by the deadline of the call, whatever the peer does.
+  queue.Next(&tag, &ok);
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
   }
-  if (!state->ended || !state->ok) return ServingState::kUnknown;
-  return state->response.status() == HealthCheckResponse::SERVING ? ServingState::kServing
-                                                                  : ServingState::kNotServing;
+  if (!status.ok()) return ServingState::kUnknown;
+  return response.status() == HealthCheckResponse::SERVING ? ServingState::kServing
+                                                           : ServingState::kNotServing;
 }
 
-CoordinatorFacts AskCoordinator(const Run& run, const Budget& budget) {
+CoordinatorFacts AskCoordinator(const ServiceCalls& calls, const Budget& budget) {
   CoordinatorFacts facts;
-  const absl::StatusOr<v1::GetVersionResponse> version = run.coordinator.Version();
+  const absl::StatusOr<v1::GetVersionResponse> version = calls.version();
   facts.status = version.status();
-  if (!version.ok()) return facts;
+  if (!version.ok()) {
+    facts.next = calls.next_step(version.status());
+    return facts;
+  }
   facts.version = version->version();
   facts.protocol = version->protocol_version();
   const Duration left = budget.Left(kHealthMax);
-  if (left > Duration::zero()) facts.ready = AskHealth(run, left);
+  if (left > Duration::zero()) facts.ready = AskHealth(calls, left);
   return facts;
 }
 
@@ -118,9 +114,9 @@ std::string VersionOf(const v1::GetStatusResponse& answer) {
   return "";
 }
 
-// Asks the first workers, as many at once as AskWorkers does.
-void AskPorts(const Run& run, const std::vector<v1::Worker>& workers, const Budget& budget,
-              ServiceFacts* facts) {
+// Asks the first workers, some at once.
+void AskPorts(const ServiceCalls& calls, const std::vector<v1::Worker>& workers,
+              const Budget& budget, ServiceFacts* facts) {
   v1::GetStatusRequest request;
   request.set_metrics(true);
   const std::size_t most = std::min(workers.size(), kWorkersAskedMax);
@@ -128,7 +124,7 @@ void AskPorts(const Run& run, const std::vector<v1::Worker>& workers, const Budg
     const std::size_t end = std::min(first + kAtOnce, most);
     const std::vector<v1::Worker> some(workers.begin() + static_cast<std::ptrdiff_t>(first),
                                        workers.begin() + static_cast<std::ptrdiff_t>(end));
-    const std::vector<WorkerSample> samples = AskWorkers(run, some, request);
+    const std::vector<PortAnswer> samples = calls.ask(some, request);
     for (std::size_t i = 0; i < samples.size(); ++i) {
       WorkerFacts& worker = facts->workers[first + i];
       worker.asked = true;
@@ -156,8 +152,8 @@ void LookUpWorkers(const Budget& budget, ServiceFacts* facts) {
   facts->unresolved = all.size() - facts->worker_names.size();
 }
 
-void AskForWorkers(const Run& run, const Budget& budget, ServiceFacts* facts) {
-  const absl::StatusOr<v1::ListWorkersResponse> list = run.coordinator.Workers();
+void AskForWorkers(const ServiceCalls& calls, const Budget& budget, ServiceFacts* facts) {
+  const absl::StatusOr<v1::ListWorkersResponse> list = calls.workers();
   facts->list = list.status();
   if (!list.ok()) return;
   const std::vector<v1::Worker> workers(list->workers().begin(), list->workers().end());
@@ -171,11 +167,11 @@ void AskForWorkers(const Run& run, const Budget& budget, ServiceFacts* facts) {
     facts->workers.push_back(std::move(worker));
   }
   LookUpWorkers(budget, facts);
-  AskPorts(run, workers, budget, facts);
+  AskPorts(calls, workers, budget, facts);
 }
 
-void AskForEvents(const Run& run, ServiceFacts* facts) {
-  const absl::StatusOr<v1::ListEventsResponse> events = run.coordinator.Events(0);
+void AskForEvents(const ServiceCalls& calls, ServiceFacts* facts) {
+  const absl::StatusOr<v1::ListEventsResponse> events = calls.events();
   facts->now_s = std::time(nullptr);
   if (!events.ok()) return;
   for (const v1::Event& each : events->events()) {
@@ -203,17 +199,17 @@ NameFacts ProbeName(const std::string& host, Duration most) {
   return facts.has_value() ? *std::move(facts) : late;
 }
 
-ServiceFacts ProbeService(const Run& run, const Budget& budget) {
+ServiceFacts ProbeService(const ServiceCalls& calls, const Budget& budget) {
   ServiceFacts facts;
   facts.own_version = kProductVersion;
   facts.own_protocol = kProtocolVersion;
-  facts.target = run.coordinator.target();
+  facts.target = calls.target;
   facts.name = ProbeName(HostOf(facts.target), budget.Left(kNameMax));
   if (!facts.name.wrong.empty() || budget.over()) return facts;
-  facts.coordinator = AskCoordinator(run, budget);
+  facts.coordinator = AskCoordinator(calls, budget);
   if (!facts.coordinator->status.ok() || budget.over()) return facts;
-  AskForWorkers(run, budget, &facts);
-  if (!budget.over()) AskForEvents(run, &facts);
+  AskForWorkers(calls, budget, &facts);
+  if (!budget.over()) AskForEvents(calls, &facts);
   return facts;
 }
 

@@ -82,6 +82,7 @@ TEST(ServiceChecksTest, EachFaultFlipsItsOwnCheck) {
   facts = Facts();
   facts.coordinator->status = MakeError(absl::StatusCode::kUnavailable, Reason::kCoordinatorLost,
                                         "coordinator:7700 cannot be reached", {});
+  facts.coordinator->next = "check that switchyard-coordinator runs there";
   facts.list.reset();
   EXPECT_THAT(Flipped(facts), UnorderedElementsAre("coordinator FAIL"));
   EXPECT_THAT(CheckCoordinator(facts), Field(&Check::next, HasSubstr("switchyard-coordinator")));

@@ -7,6 +7,7 @@
 #include "gtest/gtest.h"
 
 #include "core/protocol_version.h"
+#include "ctl/coordinator_client.h"
 #include "tests/ctl/scripted_coordinator.h"
 #include "tests/testing/silent_port.h"
 #include "tests/testing/status_matchers.h"
@@ -24,10 +25,21 @@ using ::testing::SizeIs;
 using ::testing::StartsWith;
 
 ServiceFacts Probe(const std::string& target, Duration all) {
-  CommandLine line;
-  line.target = target;
   CoordinatorClient coordinator(target, std::min<Duration>(all, std::chrono::seconds(5)));
-  return ProbeService({line, coordinator, Screen{}}, Budget(all));
+  const auto ask = [](const std::vector<v1::Worker>& workers, const v1::GetStatusRequest& request) {
+    EXPECT_TRUE(request.metrics());
+    std::vector<PortAnswer> answers(workers.size());
+    for (PortAnswer& each : answers) each.status = absl::UnavailableError("refused");
+    return answers;
+  };
+  return ProbeService({.target = target,
+                       .security = nullptr,
+                       .version = [&] { return coordinator.Version(); },
+                       .workers = [&] { return coordinator.Workers(); },
+                       .events = [&] { return coordinator.Events(0); },
+                       .ask = ask,
+                       .next_step = [](const absl::Status& /*status*/) { return "retry"; }},
+                      Budget(all));
 }
 
 TEST(ServiceProbeTest, LooksNamesUpWithinItsTime) {
@@ -89,6 +101,7 @@ TEST(ServiceProbeTest, WaitsNoLongerThanItMay) {
   EXPECT_LT(std::chrono::steady_clock::now() - before, std::chrono::seconds(10));
   ASSERT_TRUE(facts.coordinator.has_value());
   EXPECT_THAT(facts.coordinator->status, Not(IsOk()));
+  EXPECT_EQ(facts.coordinator->next, "retry");
   EXPECT_FALSE(facts.list.has_value());
 }
 
