@@ -42,7 +42,7 @@ ServiceFacts Facts() {
   facts.target = "coordinator:7700";
   facts.name = {"coordinator", "", 1, "10.0.0.1"};
   facts.coordinator = CoordinatorFacts{
-      .status = {}, .version = "0.1.0", .protocol = 2, .ready = ServingState::kServing};
+      .status = {}, .next = {}, .version = "0.1.0", .protocol = 2, .ready = ServingState::kServing};
   facts.list = absl::OkStatus();
   facts.workers = {Worker("w0"), Worker("w1")};
   facts.worker_names = {{"w0.pool", "", 1, "10.0.0.2"}, {"w1.pool", "", 1, "10.0.0.3"}};
