@@ -25,6 +25,9 @@ constexpr double kCallTimeoutSeconds = 10;
 // with --wait.
 constexpr double kApplyTimeoutSeconds = 1800;
 constexpr double kWaitTimeoutSeconds = 300;
+// A checkup as a whole, and each of its calls: one that is silent must not hide the others.
+constexpr double kCheckupTimeoutSeconds = 30;
+constexpr double kCheckupCallSeconds = 5;
 
 // Usage errors name the command whose help answers them.
 ParsedCommandLine Usage(const std::string& what, const std::string& verb) {
@@ -173,21 +176,26 @@ Duration Seconds(double seconds) {
 
 ParsedCommandLine Finish(RawCommandLine raw, const std::string& verb) {
   const std::map<std::string, Verb> verbs{
-      {"apply", Verb::kApply},     {"diff", Verb::kDiff},      {"rollback", Verb::kRollback},
-      {"delete", Verb::kDelete},   {"cordon", Verb::kCordon},  {"uncordon", Verb::kUncordon},
-      {"drain", Verb::kDrain},     {"wait", Verb::kWait},      {"top", Verb::kTop},
-      {"traces", Verb::kTraces},   {"get", Verb::kGet},        {"describe", Verb::kDescribe},
-      {"explain", Verb::kExplain}, {"model", raw.model_verb},  {"certs", Verb::kCerts},
-      {"config", Verb::kConfig},   {"version", Verb::kVersion}};
+      {"apply", Verb::kApply},     {"diff", Verb::kDiff},     {"rollback", Verb::kRollback},
+      {"delete", Verb::kDelete},   {"cordon", Verb::kCordon}, {"uncordon", Verb::kUncordon},
+      {"drain", Verb::kDrain},     {"wait", Verb::kWait},     {"top", Verb::kTop},
+      {"traces", Verb::kTraces},   {"get", Verb::kGet},       {"describe", Verb::kDescribe},
+      {"explain", Verb::kExplain}, {"model", raw.model_verb}, {"certs", Verb::kCerts},
+      {"doctor", Verb::kDoctor},   {"config", Verb::kConfig}, {"version", Verb::kVersion}};
   if (verb == "completion") return {std::nullopt, 0, CompletionScript(raw.kind)};
   CommandLine& line = raw.line;
   line.verb = verbs.at(verb);
   if (std::string wrong = FinishOutput(raw, &line); !wrong.empty()) return Usage(wrong, verb);
   // An explicit timeout of 0 is refused by its range, so 0 means that none was given.
   const bool applies = line.verb == Verb::kApply || line.verb == Verb::kDiff;
-  const bool waits = line.wait || line.verb == Verb::kWait;
-  const double call_s = applies ? kApplyTimeoutSeconds : kCallTimeoutSeconds;
-  const double wait_s = applies ? kApplyTimeoutSeconds : kWaitTimeoutSeconds;
+  const bool checks = line.verb == Verb::kDoctor;
+  const bool waits = line.wait || line.verb == Verb::kWait || checks;
+  const double call_s = applies  ? kApplyTimeoutSeconds
+                        : checks ? kCheckupCallSeconds
+                                 : kCallTimeoutSeconds;
+  const double wait_s = applies  ? kApplyTimeoutSeconds
+                        : checks ? kCheckupTimeoutSeconds
+                                 : kWaitTimeoutSeconds;
   const bool given = raw.timeout_s > 0;
   line.wait_timeout = Seconds(given ? raw.timeout_s : wait_s);
   if (line.verb == Verb::kTraces && !given) line.wait_timeout = {};  // as long as somebody reads

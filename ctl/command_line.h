@@ -19,6 +19,7 @@
 //   syctl model inspect PATH [--layer N] [--worker-kind K]
 //   syctl model buffers PATH [--ranks N] [--tokens M] [--hccl-buffsize MB]
 //   syctl certs ensure|show DIR
+//   syctl doctor [--scope node] [--checkpoint DIR] [--shm-bytes N] [--rdma]
 //   syctl config get-contexts|current-context|use-context|set-context|delete-context [NAME]
 //   syctl version [--client]
 #pragma once
@@ -31,6 +32,7 @@
 #include "core/base/clock.h"
 #include "core/base/default_address.h"
 #include "ctl/certs/certs.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/output/format.h"
 #include "ctl/sizing/buffers.h"
 #include "ctl/waiting.h"
@@ -58,6 +60,7 @@ enum class Verb {
   kModelInspect,
   kModelBuffers,
   kCerts,
+  kDoctor,
   kConfig,
   kVersion
 };
@@ -91,7 +94,7 @@ struct CommandLine {
   std::string sort_by;                 // get; a JSONPath that was checked
   Color color = Color::kAuto;
   Duration timeout{};                         // for each call
-  Duration wait_timeout{};                    // for wait and --wait as a whole
+  Duration wait_timeout{};                    // for wait, --wait and doctor as a whole
   std::string file;                           // apply, diff
   bool dry_run = false;                       // apply
   std::string name;                           // an object's, except layers
@@ -108,6 +111,7 @@ struct CommandLine {
   std::string edge_worker;                    // explain; set together with edge_source
   std::string path;                           // model inspect
   CertsOptions certs;                         // certs
+  DoctorOptions doctor;                       // doctor
   BufferOptions buffers;                      // model buffers
   std::optional<std::int32_t> only_layer;     // model inspect
   std::string worker_kind;                    // model inspect; empty: all kinds

@@ -8,10 +8,12 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/cli/exit_code.h"
 #include "ctl/apply.h"
 #include "ctl/config.h"
 #include "ctl/describe.h"
 #include "ctl/diff.h"
+#include "ctl/doctor/doctor.h"
 #include "ctl/errors.h"
 #include "ctl/explain.h"
 #include "ctl/get.h"
@@ -23,6 +25,7 @@
 #include "ctl/run.h"
 #include "ctl/top.h"
 #include "ctl/traces/traces.h"
+#include "ctl/worker_client.h"
 #include "services/grpc/version.h"
 
 namespace switchyard::ctl {
@@ -175,6 +178,34 @@ absl::Status Certs(const Run& run, std::string* out) {
   return absl::OkStatus();
 }
 
+std::vector<PortAnswer> AskPorts(const Run& run, const std::vector<v1::Worker>& workers,
+                                 const v1::GetStatusRequest& request) {
+  std::vector<PortAnswer> answers;
+  for (WorkerSample& each : AskWorkers(run, workers, request)) {
+    answers.push_back({std::move(each.status), std::move(each.answer)});
+  }
+  return answers;
+}
+
+// Anything wrong is a line of the checkup and no error of the command.
+absl::Status Doctor(const Run& run, SyctlResult* result) {
+  const ServiceCalls calls{
+      .target = run.coordinator.target(),
+      .security = run.coordinator.security(),
+      .version = [&run] { return run.coordinator.Version(); },
+      .workers = [&run] { return run.coordinator.Workers(); },
+      .events = [&run] { return run.coordinator.Events(0); },
+      .ask = [&run](
+                 const std::vector<v1::Worker>& workers,
+                 const v1::GetStatusRequest& request) { return AskPorts(run, workers, request); },
+      .next_step = &NextStep};
+  const std::vector<Check> checks =
+      Examine(run.line.doctor, run.line.tls_dir, calls, run.line.wait_timeout);
+  result->out += run.json() ? Print(ChecksJson(checks)) : ChecksText(checks, run.screen.width);
+  if (CountOf(checks, Verdict::kFail) > 0) result->exit_code = kExitFailed;
+  return absl::OkStatus();
+}
+
 absl::Status Traces(const Run& run, std::string* out) {
   const auto keep = [out](const std::string& text) {
     *out += text;
@@ -244,6 +275,8 @@ absl::Status RunCommand(const CommandLine& line, CoordinatorClient& coordinator,
       return ModelBuffers(run, out);
     case Verb::kCerts:
       return Certs(run, out);
+    case Verb::kDoctor:
+      return Doctor(run, result);
     case Verb::kConfig:
       return Config(run, out);
     case Verb::kVersion:

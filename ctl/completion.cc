@@ -115,7 +115,10 @@ Words NamesOf(Kind kind, const Environment& environment, CommandLine line) {
 
 Words ValuesOf(const Typed& typed, const Environment& environment) {
   const CLI::Option& option = *typed.needs;
-  if (option.check_name("--file")) return {kFiles};
+  for (const char* file : {"--file", "--checkpoint", "--ring-dir", "--tls-dir"}) {
+    if (option.check_name(file)) return {kFiles};
+  }
+  if (option.check_name("--scope")) return {"node", "all"};
   if (option.check_name("--output")) {
     return {"table", "wide", "json", "yaml", "jsonl", "name", "jsonpath="};
   }

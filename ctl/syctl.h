@@ -43,7 +43,7 @@ struct Viewer {
 // The result of a run.
 struct SyctlResult {
   // 0 success, 1 refused or failed, 2 usage error. Of diff: 0 no difference, 1 differences, 2
-  // error.
+  // error. Of doctor: 1 a check fails.
   int exit_code = 0;
   std::string out;
   std::string err;

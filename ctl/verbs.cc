@@ -376,7 +376,7 @@ void AddGlobalOptions(CLI::App& app, RawCommandLine& raw) {
       ->capture_default_str();
   app.add_option("--timeout", raw.timeout_s,
                  "Timeout, as 90s, 5m or a number of seconds: of each call (default 10s; apply: "
-                 "30m), and of a wait as a whole (default 5m; apply: 30m)")
+                 "30m), and of a wait as a whole (default 5m; apply: 30m; doctor: 30s)")
       ->transform(CLI::Validator(ToSeconds, ""))
       ->check(CLI::Range(0.001, 86400.0));
 }
@@ -434,9 +434,9 @@ std::string DidYouMean(const std::string& word, const std::vector<std::string>& 
 
 const std::vector<std::string>& Verbs() {
   static const std::vector<std::string> kVerbs{
-      "apply",   "diff",  "rollback", "delete", "cordon",     "uncordon",
-      "drain",   "wait",  "get",      "top",    "traces",     "describe",
-      "explain", "model", "certs",    "config", "completion", "version"};
+      "apply", "diff",   "rollback", "delete",     "cordon",   "uncordon", "drain",
+      "wait",  "get",    "top",      "traces",     "describe", "explain",  "model",
+      "certs", "doctor", "config",   "completion", "version"};
   return kVerbs;
 }
 
@@ -455,6 +455,7 @@ void AddVerbs(CLI::App& app, RawCommandLine& raw) {
   AddExplain(app, raw);
   AddModel(app, raw);
   AddCertsVerb(app, &raw.line.certs);
+  AddDoctorVerb(app, &raw.line.doctor);
   AddConfig(app, raw);
   AddCompletion(app, raw);
   AddVersion(app, raw);

@@ -30,7 +30,8 @@ constexpr NamedList kLists[] = {{"deployments", "deployment", "/spec/name"},
                                 {"sessions", "session", "/name"},
                                 {"events", "event", "/number"},
                                 {"applied", "deployment", "/deployment/spec/name"},
-                                {"contexts", "context", "/name"}};
+                                {"contexts", "context", "/name"},
+                                {"checks", "check", "/check"}};
 
 const NamedList* ListOf(const Json& document) {
   for (const NamedList& each : kLists) {
@@ -151,10 +152,10 @@ bool IsHead(absl::string_view line) {
 }
 
 const char* ColorOf(absl::string_view state) {
-  constexpr std::array<absl::string_view, 3> kGood{"serving", "live", "normal"};
-  constexpr std::array<absl::string_view, 5> kWrong{"stuck", "refused", "unreachable",
-                                                    "unavailable", "disconnected"};
-  constexpr std::array<absl::string_view, 3> kQuiet{"former", "unused", "-"};
+  constexpr std::array<absl::string_view, 4> kGood{"serving", "live", "normal", "OK"};
+  constexpr std::array<absl::string_view, 6> kWrong{"stuck",       "refused",      "unreachable",
+                                                    "unavailable", "disconnected", "FAIL"};
+  constexpr std::array<absl::string_view, 4> kQuiet{"former", "unused", "SKIP", "-"};
   const auto is_in = [state](const auto& words) {
     return std::find(words.begin(), words.end(), state) != words.end();
   };

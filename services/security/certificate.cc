@@ -29,6 +29,8 @@ constexpr std::size_t kFileBytesMax = std::size_t{1} << 20;
 using openssl::BioOf;
 using openssl::Certificate;
 using openssl::NextCertificate;
+using Store = std::unique_ptr<X509_STORE, openssl::Freed<X509_STORE_free>>;
+using StoreContext = std::unique_ptr<X509_STORE_CTX, openssl::Freed<X509_STORE_CTX_free>>;
 using Names = std::unique_ptr<GENERAL_NAMES, openssl::Freed<GENERAL_NAMES_free>>;
 
 absl::Status Bad(const std::string& file, absl::string_view what) {
@@ -97,6 +99,16 @@ absl::StatusOr<std::string> IdOf(X509* certificate, const TlsFiles& files) {
   return std::move(uris.front());
 }
 
+std::vector<Certificate> CertificatesOf(const std::string& pem) {
+  const openssl::Bio bio = BioOf(pem);
+  std::vector<Certificate> all;
+  for (Certificate each = NextCertificate(bio.get()); each != nullptr;
+       each = NextCertificate(bio.get())) {
+    all.push_back(std::move(each));
+  }
+  return all;
+}
+
 }  // namespace
 
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files) {
@@ -120,6 +132,31 @@ absl::StatusOr<CertificateFacts> CheckTlsMaterial(const TlsMaterial& material,
   facts.not_before_s = UnixSeconds(X509_get0_notBefore(own.get()));
   facts.not_after_s = UnixSeconds(X509_get0_notAfter(own.get()));
   return facts;
+}
+
+absl::Status CheckChain(const TlsMaterial& material, const TlsFiles& files) {
+  const std::vector<Certificate> authorities = CertificatesOf(material.ca);
+  const std::vector<Certificate> own = CertificatesOf(material.certificate);
+  const Store store(X509_STORE_new());
+  const StoreContext context(X509_STORE_CTX_new());
+  const std::unique_ptr<STACK_OF(X509), void (*)(STACK_OF(X509)*)> between(
+      sk_X509_new_null(), [](STACK_OF(X509) * stack) { sk_X509_free(stack); });
+  bool good = store != nullptr && context != nullptr && between != nullptr && !own.empty();
+  for (const Certificate& each : authorities) {
+    good = good && X509_STORE_add_cert(store.get(), each.get()) == 1;
+  }
+  for (std::size_t i = 1; i < own.size(); ++i) {
+    good = good && sk_X509_push(between.get(), own[i].get()) > 0;
+  }
+  good = good &&
+         X509_STORE_CTX_init(context.get(), store.get(), own.front().get(), between.get()) == 1;
+  if (good) {
+    X509_STORE_CTX_set_flags(context.get(), X509_V_FLAG_NO_CHECK_TIME);
+    good = X509_verify_cert(context.get()) == 1;
+  }
+  ERR_clear_error();
+  if (good) return absl::OkStatus();
+  return Bad(files.certificate, absl::StrCat("no authority in ", files.ca, " has issued it"));
 }
 
 }  // namespace switchyard

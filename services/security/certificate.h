@@ -40,4 +40,9 @@ absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
 absl::StatusOr<CertificateFacts> CheckTlsMaterial(const TlsMaterial& material,
                                                   const TlsFiles& files);
 
+// OK if certificates of the bundle and those behind the process's own lead to one that the bundle
+// has, whatever the time is. `material` has passed CheckTlsMaterial. Errors: kInvalidArgument
+// (BAD_CONFIG), naming the file of `files`.
+absl::Status CheckChain(const TlsMaterial& material, const TlsFiles& files);
+
 }  // namespace switchyard

@@ -51,6 +51,10 @@ TEST_F(CompletionTest, KnowsValues) {
   EXPECT_THAT(Words({"wait", "worker", "w0", "--for", "d"}), ElementsAre("deleted", "drained"));
   EXPECT_THAT(Words({"apply", "-f", "dep"}), ElementsAre(":files"));
   EXPECT_THAT(Words({"model", "inspect", ""}), ElementsAre(":files"));
+  EXPECT_THAT(Words({"doctor", "--checkpoint", "mod"}), ElementsAre(":files"));
+  EXPECT_THAT(Words({"doctor", "--scope", ""}), ElementsAre("node", "all"));
+  EXPECT_THAT(Words({"doctor", "--sh"}), ElementsAre("--shm-bytes"));
+  EXPECT_THAT(Words({"doctor", ""}), IsEmpty());
   EXPECT_THAT(Words({"completion", ""}), ElementsAre("bash", "zsh", "fish"));
   // A flag takes no value, and one with "=" has its own.
   EXPECT_THAT(Words({"get", "--no-headers", "wo"}), ElementsAre("workers"));

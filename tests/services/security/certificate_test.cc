@@ -71,6 +71,21 @@ TEST(CertificateTest, RefusesWhatNoHandshakeCouldUse) {
               HasSubstr("is no SPIFFE id"));
 }
 
+TEST(CertificateTest, ComesFromOneOfTheAuthoritiesOfTheBundleAtAnyTime) {
+  TestAuthority authority("a");
+  TestAuthority other("b");
+  TlsMaterial material =
+      MaterialOf(authority, {.uris = {kId}, .valid_from_s = -7200, .valid_until_s = -3600});
+  SY_EXPECT_OK(CheckChain(material, kFiles));
+  material.ca = other.certificate() + authority.certificate();
+  SY_EXPECT_OK(CheckChain(material, kFiles));
+  material.ca = other.certificate();
+  const absl::Status status = CheckChain(material, kFiles);
+  EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("CERTIFICATE: no authority in CA has issued it"));
+}
+
 TEST(CertificateTest, NamesAFileThatCannotBeRead) {
   const TempDir dir;
   testing::ReplaceFile(dir.Join("ca"), "x");
