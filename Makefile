@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -143,6 +143,11 @@ k8s-smoke: ## install the Helm chart on a Kubernetes of its own, test it, lose a
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
 	@/usr/bin/python3 -B tests/helm/smoke_test.py
+
+k8s-life: ## change a release there in every planned way, and some others, while clients generate
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/life_test.py
 
 k8s-up: ## start a single-node Kubernetes on this machine (needs root; tests/k8s/README.md)
 	@scripts/bootstrap k8s

@@ -131,6 +131,16 @@ std::vector<std::string> PageHosts(const std::string& text) {
   return absl::StrSplit(text, ',', absl::SkipEmpty());
 }
 
+// Metrics of a coordinator with its certificate.
+std::function<MetricsText()> MetricsOf(const Driver* driver, HealthMonitor* monitor,
+                                       std::shared_ptr<const TransportSecurity> security) {
+  return [driver, monitor, security = std::move(security)] {
+    MetricsText text = CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look());
+    AddOwnCertificate(security.get(), &text);
+    return text;
+  };
+}
+
 // Null: the command line wants none.
 absl::StatusOr<std::unique_ptr<SystemServer>> OpenSystemPort(
     const NetworkSettings& network, const std::string& host, const std::string& page_hosts,
@@ -209,11 +219,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   std::unique_ptr<CoordinatorServer> server;  // outlives the monitor, which sets its health
   CoordinatorHealth health(driver.get(), &clock);
   HealthMonitor monitor([&health] { return health.Look(); });
-  const auto metrics = [driver = driver.get(), &monitor, security] {
-    MetricsText text = CoordinatorMetrics(driver->View(), driver->counters(), monitor.Look());
-    AddOwnCertificate(security.get(), &text);
-    return text;
-  };
+  const auto metrics = MetricsOf(driver.get(), &monitor, security);
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<SystemServer> system,
                       OpenSystemPort(options.network, listen.host, options.page_hosts, driver.get(),
                                      metrics, &monitor));

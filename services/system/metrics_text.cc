@@ -136,10 +136,10 @@ void AddHealth(const Health& health, MetricsText* text) {
 void AddCertificate(std::int64_t not_before_s, std::int64_t not_after_s, MetricsText* text) {
   text->Begin(MetricType::kGauge, "moe_certificate_not_before_timestamp_seconds",
               "Unix time from which the process's certificate is valid.")
-      .Add(not_before_s);
+      .Add(static_cast<double>(not_before_s));
   text->Begin(MetricType::kGauge, "moe_certificate_not_after_timestamp_seconds",
               "Unix time until which it is valid.")
-      .Add(not_after_s);
+      .Add(static_cast<double>(not_after_s));
 }
 
 }  // namespace switchyard

@@ -21,20 +21,20 @@ LOOP = """
 n=0 bad=0 other=0 want=
 while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
   if text=$(/usr/bin/generate --target=moe-switchyard-coordinator:7700 --model=/models --mode=low_latency \\
-      --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 2>/tmp/error); then
+      --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 2>/scratch/error); then
     n=$((n + 1)) text=$(echo "$text" | head -n 3)
     want=${want:-$text}
     [ "$text" = "$want" ] || { other=$((other + 1)); echo "OTHER $text"; }
   else
-    bad=$((bad + 1)); echo "ERROR $(date +%T) $(cat /tmp/error)"
+    bad=$((bad + 1)); echo "ERROR $(date +%T) $(cat /scratch/error)"
   fi
   echo "texts $n errors $bad differ $other"
 done
 echo "$want"
 """
 LONG = """
-i=0; while [ $i -lt 40 ]; do cat /models/eval.txt; i=$((i + 1)); done >/tmp/text
-/usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/tmp/text --mode=low_latency \\
+i=0; while [ $i -lt 40 ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
+/usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/scratch/text --mode=low_latency \\
   --tls-dir=/etc/switchyard-tls
 """
 
@@ -44,8 +44,8 @@ def start(release, name, script):
     def change(job):
         container, = job["spec"]["template"]["spec"]["containers"]
         container["command"], container["args"] = ["/usr/bin/sh", "-c"], [script]
-        container["volumeMounts"].append({"name": "tmp", "mountPath": "/tmp"})
-        job["spec"]["template"]["spec"]["volumes"].append({"name": "tmp", "emptyDir": {}})
+        container["volumeMounts"].append({"name": "scratch", "mountPath": "/scratch"})
+        job["spec"]["template"]["spec"]["volumes"].append({"name": "scratch", "emptyDir": {}})
     release.client(name, 80, change)
     release.kubectl("wait", "pod", "-l", f"job-name={name}", "--for", "condition=Ready", "--timeout", "60s")
 

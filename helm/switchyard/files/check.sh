@@ -20,6 +20,7 @@ done
 for deployment in $DEPLOYMENTS; do
   syctl -o table --timeout 30 wait deployment "$deployment" --for serving || fail "$deployment is not served"
 done
+checkpoints=
 for model in $MODELS; do
   name=${model%%=*}
   rest=${model#*=}
@@ -27,6 +28,7 @@ for model in $MODELS; do
   rest=${rest#*=}
   golden=${rest%%=*}
   deployment=${rest#*=}
+  checkpoints="$checkpoints --checkpoint $folder"
   [ -n "$golden" ] || continue
   verify --target "$SYCTL_TARGET" ${SYCTL_TLS_DIR:+--tls-dir "$SYCTL_TLS_DIR"} ${deployment:+--deployment "$deployment"} --model "$folder" --golden "$golden" ||
     fail "model $name does not give the recorded outputs"
@@ -35,4 +37,6 @@ for target in "coordinator=$COORDINATOR" $WORKERS; do
   get "${target#*=}" /metrics | grep -q '^moe_ready 1' || fail "no metrics of ${target%%=*} at ${target#*=}"
   echo "metrics: ${target%%=*}"
 done
+# shellcheck disable=SC2086 # names of models and paths have no spaces
+syctl -o table --timeout 60 doctor $checkpoints || fail "syctl doctor has found something"
 echo "the release serves"
