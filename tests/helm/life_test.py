@@ -33,7 +33,7 @@ done
 echo "$want"
 """
 LONG = """
-i=0; while [ $i -lt 40 ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
+i=0; while [ $i -lt 18 ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
 /usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/scratch/text --mode=low_latency \\
   --tls-dir=/etc/switchyard-tls
 """
@@ -140,7 +140,7 @@ def take_the_coordinator_away(release):
     assert job.get("active") == 1 and not job.get("failed"), f"the session ended before the coordinator was back: {job}"
     release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=1")
     release.wait_ready()
-    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "170s", limit=200)
+    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
     assert "bits per byte 1.3" in release.kubectl("logs", "job/long", "-c", "generate").stdout
 
 
