@@ -35,12 +35,6 @@ std::string Join(const std::string& folder, absl::string_view name) {
   return absl::StrCat(folder, "/", name);
 }
 
-TlsFiles FilesIn(const std::string& folder) {
-  return {.ca = Join(folder, kCaFile),
-          .certificate = Join(folder, kCertificateFile),
-          .key = Join(folder, kKeyFile)};
-}
-
 bool Exists(const std::string& path) {
   std::error_code error;
   return std::filesystem::exists(path, error);
@@ -164,9 +158,9 @@ absl::Status EnsureBundle(const std::string& path, const std::string& authority)
 // Whether a certificate that is there may stay.
 bool IsGood(const std::string& folder, const Holder& holder, const KeyedCertificate& authority,
             std::int64_t least_until_s, CertificateFacts* facts) {
-  const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(FilesIn(folder));
+  const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(TlsFilesIn(folder));
   if (!material.ok()) return false;
-  const absl::StatusOr<CertificateFacts> read = CheckTlsMaterial(*material, FilesIn(folder));
+  const absl::StatusOr<CertificateFacts> read = CheckTlsMaterial(*material, TlsFilesIn(folder));
   if (!read.ok() || read->id != holder.id || read->not_after_s < least_until_s) return false;
   *facts = *read;
   return CheckIssuer(material->certificate, authority.certificate).ok();
@@ -176,7 +170,7 @@ absl::StatusOr<CertificateRow> EnsureOne(const CertsOptions& options, const Hold
                                          const KeyedCertificate& authority,
                                          const std::string& identities, std::int64_t now_s) {
   const std::string folder = Join(options.dir, holder.name);
-  const TlsFiles files = FilesIn(folder);
+  const TlsFiles files = TlsFilesIn(folder);
   const bool there = Exists(files.certificate);
   SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
   SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority.certificate));
@@ -196,8 +190,8 @@ absl::StatusOr<CertificateRow> EnsureOne(const CertsOptions& options, const Hold
 }
 
 absl::StatusOr<CertificateRow> ShowOne(const std::string& folder, std::int64_t now_s) {
-  SY_ASSIGN_OR_RETURN(const TlsMaterial material, ReadTlsFiles(FilesIn(folder)));
-  SY_ASSIGN_OR_RETURN(const CertificateFacts facts, CheckTlsMaterial(material, FilesIn(folder)));
+  SY_ASSIGN_OR_RETURN(const TlsMaterial material, ReadTlsFiles(TlsFilesIn(folder)));
+  SY_ASSIGN_OR_RETURN(const CertificateFacts facts, CheckTlsMaterial(material, TlsFilesIn(folder)));
   const char* what = facts.not_before_s > now_s   ? "not yet valid"
                      : facts.not_after_s <= now_s ? "expired"
                                                   : "valid";

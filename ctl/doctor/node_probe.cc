@@ -199,9 +199,7 @@ OwnCertificateFacts ProbeCertificate(const std::string& dir) {
   facts.dir = dir;
   facts.now_s = std::time(nullptr);
   if (dir.empty()) return facts;
-  const TlsFiles files{.ca = Join(dir, kCaFile),
-                       .certificate = Join(dir, kCertificateFile),
-                       .key = Join(dir, kKeyFile)};
+  const TlsFiles files = TlsFilesIn(dir);
   const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(files);
   facts.status = material.status();
   if (!material.ok()) return facts;

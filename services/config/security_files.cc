@@ -42,7 +42,15 @@ Roles RolesOf(const v1::Identity& row) {
   return roles;
 }
 
+std::string InDir(const std::string& dir, const char* name) { return absl::StrCat(dir, "/", name); }
+
 }  // namespace
+
+TlsFiles TlsFilesIn(const std::string& dir) {
+  return {.ca = InDir(dir, kCaFile),
+          .certificate = InDir(dir, kCertificateFile),
+          .key = InDir(dir, kKeyFile)};
+}
 
 absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path) {
   SY_ASSIGN_OR_RETURN(const std::string text, ReadConfigBytes(path));
@@ -60,14 +68,11 @@ absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path) {
 absl::StatusOr<std::shared_ptr<const TransportSecurity>> OpenSecurity(const std::string& dir,
                                                                       Logger* logger) {
   if (dir.empty()) return nullptr;
-  const auto in_dir = [&dir](const char* name) { return absl::StrCat(dir, "/", name); };
   SY_ASSIGN_OR_RETURN(
       std::shared_ptr<TableWatch> identities,
-      TableWatch::Create([path = in_dir(kIdentitiesFile)] { return ReadIdentities(path); },
+      TableWatch::Create([path = InDir(dir, kIdentitiesFile)] { return ReadIdentities(path); },
                          std::make_shared<SteadyClock>(), logger));
-  return TransportSecurity::Create(
-      {.ca = in_dir(kCaFile), .certificate = in_dir(kCertificateFile), .key = in_dir(kKeyFile)},
-      std::move(identities));
+  return TransportSecurity::Create(TlsFilesIn(dir), std::move(identities));
 }
 
 }  // namespace switchyard

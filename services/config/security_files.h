@@ -7,6 +7,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/log.h"
+#include "services/security/certificate.h"
 #include "services/security/identity_table.h"
 #include "services/security/transport_security.h"
 
@@ -18,6 +19,9 @@ inline constexpr char kCaFile[] = "ca.crt";            // of the authorities of 
 inline constexpr char kCertificateFile[] = "tls.crt";  // own, then up to the authority's, PEM
 inline constexpr char kKeyFile[] = "tls.key";          // PEM, unencrypted
 inline constexpr char kIdentitiesFile[] = "identities.yaml";  // switchyard/v1/identities.proto
+
+// The first three of them in `dir`; they need not exist.
+TlsFiles TlsFilesIn(const std::string& dir);
 
 // Reads a file of identities. Errors: those of services/config/config_file.h and of
 // IdentityTable::Create, naming the file.

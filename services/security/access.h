@@ -13,8 +13,8 @@ namespace switchyard {
 
 // One row.
 struct MethodAccess {
-  const char* method =
-      nullptr;       // as in HTTP/2's :path, "/switchyard.v1.CoordinatorService/GetPlan"
+  // As in HTTP/2's :path, "/switchyard.v1.CoordinatorService/GetPlan".
+  const char* method = nullptr;
   Roles roles = {};  // any of them is enough
 };
 std::span<const MethodAccess> AccessTable();

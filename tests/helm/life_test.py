@@ -12,7 +12,7 @@ import re
 import sys
 import time
 
-from release import CHART, ROOT, WORKERS, call, reference, run
+from release import CHART, WORKERS, call, reference, run
 
 CLIENTS = ("life-a", "life-b")
 # Prints "texts N errors N differ N" each time, and each error once more as it was.
@@ -67,9 +67,7 @@ def undisturbed(change):
 
 
 def install(release):
-    call(release.kubectl_path, "create", "namespace", release.namespace)
-    call(release.kubectl_path, "label", "namespace", release.namespace,
-         f"pod-security.kubernetes.io/enforce={release.level}")
+    release.create_namespace()
     release.helm("install", CHART, *release.values())
     release.wait_ready()
     for name in CLIENTS:
@@ -89,8 +87,7 @@ def delete_a_worker(release):
 def workers_are(release, count):
     release.kubectl("scale", "statefulset/moe-switchyard-cpu", f"--replicas={count}")
     until = time.monotonic() + 90
-    while sum(pod["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"
-              for pod in release.get("pods")) != count:
+    while len(release.pods("worker")) != count:
         assert time.monotonic() < until, f"not {count} workers"
         time.sleep(0.5)
     release.wait_ready()
@@ -114,8 +111,7 @@ def change_the_configuration(release):
     before = {pod["metadata"]["uid"] for pod in release.get("pods")}
     release.helm("upgrade", CHART, *release.values(), "--set", "poolDefaults.config.logging.level=debug")
     release.kubectl("rollout", "status", "statefulset/moe-switchyard-cpu", "--timeout", "170s")
-    workers = [pod for pod in release.get("pods")
-               if pod["metadata"]["labels"].get("app.kubernetes.io/component") == "worker"]
+    workers = release.pods("worker")
     assert len(workers) == WORKERS and not before & {pod["metadata"]["uid"] for pod in workers}
 
 

@@ -43,6 +43,11 @@ class Release:
     def helm(self, verb, *words, **options):
         return call(self.helm_path, "-n", self.namespace, verb, "moe", *words, **options)
 
+    def create_namespace(self):
+        call(self.kubectl_path, "create", "namespace", self.namespace)
+        call(self.kubectl_path, "label", "namespace", self.namespace,
+             f"pod-security.kubernetes.io/enforce={self.level}")
+
     def values(self):
         return ["-f", CHART / "examples/laptop.yaml", "--set", f"pools.cpu.replicas={WORKERS}",
                 "--set", f"poolDefaults.privileges={self.rights},tests.privileges={self.rights}",
@@ -50,6 +55,11 @@ class Release:
 
     def get(self, what):
         return json.loads(self.kubectl("get", what, "-o", "json").stdout)["items"]
+
+    def pods(self, *components):
+        """The Pods of these components."""
+        return [pod for pod in self.get("pods")
+                if pod["metadata"]["labels"].get("app.kubernetes.io/component") in components]
 
     def wait_ready(self):
         self.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for",

@@ -26,9 +26,7 @@ from release import CHART, ROOT, WORKERS, call, reference, run
 
 
 def install(release):
-    call(release.kubectl_path, "create", "namespace", release.namespace)
-    call(release.kubectl_path, "label", "namespace", release.namespace,
-         f"pod-security.kubernetes.io/enforce={release.level}")
+    release.create_namespace()
     notes = release.helm("install", CHART, *release.values()).stdout
     for part in ("callers need a certificate", f"helm -n {release.namespace} test moe", "port-forward"):
         assert part in notes, notes
@@ -74,8 +72,7 @@ def delete_a_worker_under_load(release):
 
 
 def pods_of(release):
-    return {pod["metadata"]["uid"] for pod in release.get("pods")
-            if pod["metadata"]["labels"].get("app.kubernetes.io/component") in ("coordinator", "worker")}
+    return {pod["metadata"]["uid"] for pod in release.pods("coordinator", "worker")}
 
 
 def upgrade_to_the_same(release):

@@ -15,14 +15,19 @@ fail() {
   exit 1
 }
 
-# request METHOD URL TYPE: sends `body` where METHOD is no GET. The answer is in `answer`, its code in $code.
+# request METHOD URL TYPE: sends `body` where METHOD is no GET. The answer is in `answer`, its code in $code. It waits
+# up to 10 s for rights: the API server may not know yet a Role that was made a moment ago.
 request() {
   [ "$1" = GET ] && set -- "$1" "$2" || set -- "$1" "$2" -H "Content-Type: $3" --data-binary @body
   method=$1 url=$2
   shift 2
-  code=$(curl -sS -A switchyard --connect-timeout 5 --max-time 20 --retry 8 --retry-connrefused --retry-max-time 60 \
-    --cacert "$account/ca.crt" -H @headers -X "$method" "$@" -o answer -w '%{http_code}' "$url") ||
-    fail "$method $url: no answer"
+  for attempt in 1 2 3 4 5 6 7 8 9 10; do
+    code=$(curl -sS -A switchyard --connect-timeout 5 --max-time 20 --retry 8 --retry-connrefused --retry-max-time 60 \
+      --cacert "$account/ca.crt" -H @headers -X "$method" "$@" -o answer -w '%{http_code}' "$url") ||
+      fail "$method $url: no answer"
+    [ "$code" = 403 ] || return 0
+    sleep 1
+  done
 }
 
 # take SECRET FOLDER FILE...: the files of a Secret, if there is one.
@@ -42,7 +47,7 @@ take() {
   done
 }
 
-# put SECRET TYPE FOLDER FILE...: writes the files if they are not what was taken.
+# put SECRET TYPE FOLDER FILE...: writes the files. A Secret that has them already stays as it is.
 put() {
   secret=$1 type=$2 folder=$3
   shift 3
