@@ -6,7 +6,9 @@
 //   planned_change_e2e_test [--step-seconds=N]
 //
 // N is 8 by default where CPUs compute, and 3 on late workers (tests/testing/late_worker.cc). Those
-// need next to no CPU time, so that many drills with steps of half a minute run side by side.
+// need next to no CPU time, so that many drills with steps of half a minute run side by side. What
+// else the machine does slows their decode steps down as well: a second deployment, which no change
+// meets, says by how much.
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -147,8 +149,34 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     ASSERT_TRUE(WaitForPrefill(1));
     undisturbed_steps_ = decode_load_->steps();
     undisturbed_ = decode_load_->P99();
+    if (GetParam().late) StartControl();
+  }
+  // Decode steps on a deployment that nothing changes.
+  void StartControl() {
+    LocalDeploymentOptions options;
+    options.checkpoint = model_.path();
+    options.bin_dir = late_bin_.path();
+    std::swap(deployment_, control_deployment_);
+    Deploy(2, std::move(options));
+    if (deployment_ != nullptr) ConnectControl();
+    std::swap(deployment_, control_deployment_);
+    ASSERT_NE(control_load_, nullptr);
+  }
+  void ConnectControl() {
+    SY_ASSERT_OK_AND_ASSIGN(control_client_, Connect(GetParam().transport));
+    OpenSessionRequest order;
+    order.phase = Phase::kDecode;
+    order.max_tokens = kDecodeTokens;
+    order.step_deadline = std::chrono::seconds(60);
+    SY_ASSERT_OK_AND_ASSIGN(control_,
+                            control_client_->OpenWhenReady(order, testing::kReadyTimeout));
+    control_step_ = std::make_unique<SameStep>(model_.shape(), kDecodeTokens, 2);
+    control_load_ = std::make_unique<StepLoad>([this] { return control_step_->Run(*control_); });
   }
   void TearDown() override {
+    control_load_.reset();
+    control_.reset();
+    control_client_.reset();
     prefill_load_.reset();
     decode_load_.reset();
     prefill_.reset();
@@ -209,6 +237,7 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   // is shorter. Returns when that step has ended and another one has run on the next epoch.
   void Change(const char* name, Duration lead, const std::function<void()>& change) {
     const int decoded = decode_load_->steps();
+    const int controls = control_load_ == nullptr ? 0 : control_load_->steps();
     const int before = prefill_load_->steps();
     const Duration whole = before > 0 ? prefill_load_->last() : step_time_;
     ASSERT_TRUE(WaitUntil(whole, [&] { return prefill_load_->age() >= whole - lead; }));
@@ -223,21 +252,24 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     const Duration rest = Now() - begin;
     ASSERT_TRUE(WaitForPrefill(before + 2));
     const Duration p99 = decode_load_->P99(decoded);
+    const Duration control = control_load_ == nullptr ? Duration() : control_load_->P99(controls);
     std::printf(
         "drill %s %s: planned after %.1f s, the prefill step of %.1f s ended after %.1f s, "
-        "%d decode steps of %.3f s at p99 (%.3f before), %d steps failed\n",
+        "%d decode steps of %.3f s at p99 (%.3f before, %.3f where nothing changed), "
+        "%d steps failed\n",
         name, GetParam().transport, Seconds(planned), Seconds(whole), Seconds(rest),
-        decode_load_->steps() - decoded, Seconds(p99), Seconds(undisturbed_),
+        decode_load_->steps() - decoded, Seconds(p99), Seconds(undisturbed_), Seconds(control),
         prefill_load_->failed() + decode_load_->failed());
     EXPECT_GE(whole, step_min_ / 2) << "too short to show anything";
     // With fewer steps the p99 is the slowest one, which says more about the machine.
     if (std::min(undisturbed_steps_, decode_load_->steps() - decoded) < 100) return;
-    EXPECT_LE(p99, undisturbed_ * 3 / 2 + Batch()) << name;
+    const Duration usual = std::max(undisturbed_, control);
+    EXPECT_LE(p99, usual * 3 / 2 + Batch(usual)) << name;
   }
   // One batch of prefill, of which decode may have to wait for the rest; on late workers, where it
-  // does not, one batch of decode.
-  [[nodiscard]] Duration Batch() const {
-    if (GetParam().late) return undisturbed_;
+  // does not, one batch of decode, which takes `usual`.
+  [[nodiscard]] Duration Batch(Duration usual) const {
+    if (GetParam().late) return usual;
     return step_time_ * BatchOptions{}.rows_max / prefill_step_->tokens();
   }
 
@@ -257,6 +289,9 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
     decode_load_->Stop();
     SY_EXPECT_OK(prefill_load_->first_error());
     SY_EXPECT_OK(decode_load_->first_error());
+    if (control_load_ != nullptr) {
+      SY_EXPECT_OK(control_load_->first_error());
+    }
     EXPECT_EQ(prefill_load_->failed(), 0);
     EXPECT_EQ(decode_load_->failed(), 0);
   }
@@ -288,6 +323,11 @@ class PlannedChangeTest : public Processes, public ::testing::WithParamInterface
   std::unique_ptr<SameStep> decode_step_;
   std::unique_ptr<StepLoad> prefill_load_;
   std::unique_ptr<StepLoad> decode_load_;
+  std::unique_ptr<LocalDeployment> control_deployment_;
+  std::unique_ptr<Client> control_client_;
+  std::unique_ptr<MoeSession> control_;
+  std::unique_ptr<SameStep> control_step_;
+  std::unique_ptr<StepLoad> control_load_;  // null where CPUs compute
 };
 
 TEST_P(PlannedChangeTest, FailsNoStep) {
