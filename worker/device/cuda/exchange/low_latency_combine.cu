@@ -208,7 +208,6 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
   extern __shared__ __align__(16) uint4 own[];  // a part of a row
   __shared__ Choices choices[kExchangeRanksMax];
   const ExchangeRank& group = args.group;
-  AllowDependentLaunch();
   WaitForPrecedingKernels();
   StepNumber number(&group.state->combine_parts);
   Combiner<kUnit> combiner(args);
@@ -265,6 +264,7 @@ __global__ void __launch_bounds__(kWarpsMax * 32, 1)
       }
     }
     const std::uint32_t awaited = combiner.TermsOf(wanted);
+    AllowDependentLaunch();  // not before the stores, beside which the next kernel would start
     __syncthreads();
     for (int unit = first + static_cast<int>(threadIdx.x); is_own && unit < last;
          unit += static_cast<int>(blockDim.x)) {

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int kThreadsMax = 512;
 constexpr int kSourcesAtOnce = 4;
+constexpr int kDependentTokensMax = 16;
 
 struct DispatchArguments {
   ExchangeRank group;
@@ -204,12 +205,12 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
     DispatchKernel(const __grid_constant__ DispatchArguments args) {
   extern __shared__ __align__(16) std::byte memory[];
   const ExchangeRank& group = args.group;
-  AllowDependentLaunch();
   WaitForPrecedingKernels();
   StepNumber asked(&group.state->dispatch_parts);
   if (blockIdx.x == 0) {
     const std::uint32_t number = asked.Get();
     AnnounceSizes(group, args.step, number);
+    AllowDependentLaunch();
     ListMaker(group, args.step, number, memory).Make();
     CheckChoices(group, args.step, number);
     if (threadIdx.x == 0) {
@@ -223,6 +224,7 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
     const auto first = static_cast<int>((blockIdx.x - 1) * blockDim.x / 32 + threadIdx.x / 32);
     const int all = args.step.cover * parts;
     for (int i = first; i < all; i += warps) warp.Send(i / parts, i % parts, &asked);
+    AllowDependentLaunch();  // not before the stores, beside which the next kernel would start
     const std::uint32_t number = asked.Get();
     warp.Begin(number);
     const int left = static_cast<int>(covered.Before(number)) * parts;
@@ -248,8 +250,10 @@ cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& ste
   const auto kernel = rank.shape.format == ExchangeFormat::kFp8
                           ? DispatchKernel<ExchangeFormat::kFp8>
                           : DispatchKernel<ExchangeFormat::kBf16>;
+  // Behind combine, whose CTAs leave room for few others, a dispatch of many tokens that starts
+  // early gets too few SMs.
   return LaunchExchange(kernel, DispatchArguments{rank, step}, 1 + ctas, warps * 32, shared,
-                        dependent, stream);
+                        dependent && step.cover <= kDependentTokensMax, stream);
 }
 
 }  // namespace switchyard::cuda

@@ -74,26 +74,30 @@ class Combiner {
 
   __device__ __forceinline__ void Run() const {
     const int chunks = (args_.step.cover + args_.chunk - 1) / args_.chunk;
+    int item = first_;
     for (int chunk = 0; chunk < chunks; ++chunk) {
       if (adds_) {
         AddUpChunk(chunk);
       } else {
-        SendChunk(chunk);
+        SendChunk(chunk, &item);
       }
     }
   }
 
  private:
-  // The sources in turn: each rank begins with the one after it, and ends with itself.
-  __device__ __forceinline__ void SendChunk(int chunk) const {
+  // The sources in turn: each rank begins with the one after it, and ends with itself. Warps take
+  // turns across sources and chunks, so that none has more to do than another: `item` is the next
+  // one of this warp, counted from the chunk's first.
+  __device__ __forceinline__ void SendChunk(int chunk, int* item) const {
     const int begin = chunk * args_.chunk;
     for (int turn = 1; turn <= group_.shape.ranks; ++turn) {
       const int source = (group_.rank + turn) % group_.shape.ranks;
       const auto tokens = static_cast<int>(__ldcg(&group_.state->normal.tokens[source]));
-      const int count = min(tokens - begin, args_.chunk);
-      for (int i = first_; i < count * parts_; i += warps_) {
-        SendSum(source, begin + i / parts_, i % parts_);
+      const int items = max(min(tokens - begin, args_.chunk), 0) * parts_;
+      for (; *item < items; *item += warps_) {
+        SendSum(source, begin + *item / parts_, *item % parts_);
       }
+      *item -= items;
     }
     if (words_.IsLast(&group_.state->normal.chunks_sent[chunk],
                       static_cast<std::uint32_t>(ctas_))) {
