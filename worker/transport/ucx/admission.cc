@@ -132,6 +132,14 @@ std::vector<int> OwnDescriptors() {
   return found;
 }
 
+// Some kernels let only holders of NET_ADMIN attach what all may attach elsewhere.
+std::string RefusedFilter(int error) {
+  const char* next =
+      error == EPERM ? "; give this process the capability NET_ADMIN, which this kernel asks for"
+                     : "";
+  return absl::StrCat("the kernel refuses a socket filter (", std::strerror(error), ")", next);
+}
+
 absl::Status Refused(absl::string_view what) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kTransport,
                    absl::StrCat("transport ucx: cannot close UCX's ports to strangers: ", what));
@@ -152,8 +160,7 @@ absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
     const std::uint16_t port = ListensOn(descriptor);
     if (port == 0 || std::ranges::find(ports, port) == ports.end()) continue;
     if (!Attach(descriptor, &nobody)) {
-      return Refused(
-          absl::StrCat("the kernel refuses a socket filter (", std::strerror(errno), ")"));
+      return Refused(RefusedFilter(errno));
     }
     found.push_back({descriptor, port});
   }
