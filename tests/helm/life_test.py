@@ -3,16 +3,18 @@
 
     life_test.py [--build FOLDER]
 
-Two Pods generate one text after the other, each in a session of its own, and compare it with the first. The steps
-delete and kill workers, scale the pool, change its configuration, and install a second release beside it. Options and
-clusters as smoke_test.py.
+Two Pods generate one text after the other, each in a session of its own, and compare it with the first; a third one
+measures a long text in a single session. The steps delete and kill workers, scale the pool, change its configuration,
+take the coordinator away, and install a second release beside it. Options and clusters as smoke_test.py; a cluster named
+by KUBECONFIG needs a default class of storage.
 """
 
+import json
 import re
 import sys
 import time
 
-from release import CHART, WORKERS, call, reference, run
+from release import CHART, CLUSTER, WORKERS, call, reference, run
 
 CLIENTS = ("life-a", "life-b")
 # Prints "texts N errors N differ N" each time, and each error once more as it was.
@@ -30,6 +32,23 @@ while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
   echo "texts $n errors $bad differ $other"
 done
 echo "$want"
+"""
+# Some minutes.
+LONG = """
+i=0; while [ $i -lt 18 ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
+/usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/scratch/text --mode=low_latency \\
+  --tls-dir=/etc/switchyard-tls
+"""
+# Of our own cluster, which provides none. As an administrator hands one to a user: nobody but 65532 may write there.
+VOLUME = """
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: plans}
+spec:
+  storageClassName: plans
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  hostPath: {path: /var/lib/plans, type: Directory}
 """
 
 
@@ -66,9 +85,20 @@ def undisturbed(change):
     return step
 
 
+def values(release):
+    """Those of the release, whose coordinator keeps its plans."""
+    storage = "plans" if release.options.own_cluster else ""
+    return [*release.values(), "--set",
+            f"coordinator.persistence.enabled=true,coordinator.persistence.storageClass={storage}"]
+
+
 def install(release):
     release.create_namespace()
-    release.helm("install", CHART, *release.values())
+    if release.options.own_cluster:
+        call(CLUSTER, "--state", release.options.own_cluster, "enter", "install", "-d", "-o", "65532", "-g", "65532", "-m",
+             "700", "/var/lib/plans")
+        release.kubectl("apply", "-f", "-", text=VOLUME)
+    release.helm("install", CHART, *values(release))
     release.wait_ready()
     for name in CLIENTS:
         start(release, name, LOOP)
@@ -109,7 +139,7 @@ def scale_back(release):
 def change_the_configuration(release):
     """Every Pod of the pool is replaced, one after the other."""
     before = {pod["metadata"]["uid"] for pod in release.get("pods")}
-    release.helm("upgrade", CHART, *release.values(), "--set", "poolDefaults.config.logging.level=debug")
+    release.helm("upgrade", CHART, *values(release), "--set", "poolDefaults.config.logging.level=debug")
     release.kubectl("rollout", "status", "statefulset/moe-switchyard-cpu", "--timeout", "170s")
     workers = release.pods("worker")
     assert len(workers) == WORKERS and not before & {pod["metadata"]["uid"] for pod in workers}
@@ -141,6 +171,46 @@ def end_the_clients(release):
         print(f"  {name}: texts {counts(release, name)[0]}, errors {counts(release, name)[1]}", flush=True)
 
 
+def worker_readiness(release):
+    """{name: "True" or "False"}."""
+    return {pod["metadata"]["name"]: next(c["status"] for c in pod["status"]["conditions"] if c["type"] == "Ready")
+            for pod in release.pods("worker")}
+
+
+def take_the_coordinator_away(release):
+    """A session that is open goes on, and no worker stops being ready."""
+    start(release, "long", LONG)
+    time.sleep(5)
+    release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=0")
+    for _ in range(24):
+        time.sleep(5)
+        ready = worker_readiness(release)
+        assert set(ready.values()) == {"True"}, ready
+    job = json.loads(release.kubectl("get", "job", "long", "-o", "json").stdout)["status"]
+    assert job.get("active") == 1 and not job.get("failed"), f"the session ended before the coordinator was back: {job}"
+    bring_the_coordinator_back(release)
+    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
+    assert "bits per byte 1.3" in release.kubectl("logs", "job/long", "-c", "generate").stdout
+
+
+def bring_the_coordinator_back(release):
+    release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=1")
+    release.kubectl("wait", "pod/moe-switchyard-coordinator-0", "--for", "create", "--timeout", "30s")
+    release.wait_ready()
+
+
+def start_workers_before_the_coordinator(release):
+    release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=0")
+    for count in (0, WORKERS):
+        release.kubectl("scale", "statefulset/moe-switchyard-cpu", f"--replicas={count}")
+        release.kubectl("wait", "pod", "-l", "app.kubernetes.io/component=worker", "--for",
+                        "create" if count else "delete", "--timeout", "60s")
+    time.sleep(60)
+    bring_the_coordinator_back(release)
+    restarts = {c["restartCount"] for pod in release.pods("worker") for c in pod["status"]["containerStatuses"]}
+    assert len(worker_readiness(release)) == WORKERS and restarts == {0}, restarts
+
+
 def a_second_release_with_a_long_name(release):
     """In the same namespace, with another name of 53 characters."""
     name = "a-second-release-with-a-name-as-long-as-helm-takes-it"
@@ -156,7 +226,8 @@ def a_second_release_with_a_long_name(release):
 
 
 STEPS = [install, delete_a_worker, scale_to_six_and_three, scale_back, change_the_configuration, kill_a_worker,
-         end_the_clients, a_second_release_with_a_long_name]
+         end_the_clients, take_the_coordinator_away, start_workers_before_the_coordinator,
+         a_second_release_with_a_long_name]
 
 if __name__ == "__main__":
     sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-life", STEPS, "nobody noticed"))

@@ -120,6 +120,7 @@ def run(description, name, steps, summary):
                         help="of workers and engines, as in the chart's values (default: %(default)s)")
     options = parser.parse_args()
     own, state = "KUBECONFIG" not in os.environ, ROOT / "out" / name
+    options.own_cluster = state if own else None
     try:
         if own:
             start_cluster(options, state)
