@@ -37,7 +37,8 @@ def keep(sources, pattern):
 
 
 def write(release, name, content):
-    enter(release, "sh", "-c", f"cat >/tmp/{name}.new && mv /tmp/{name}.new /tmp/{name}", text=json.dumps(content))
+    script = f"mkdir -p /run/scrape && cd /run/scrape && cat >{name}.new && mv {name}.new {name}"
+    enter(release, "sh", "-c", script, text=json.dumps(content))
 
 
 def discover(release):
@@ -68,7 +69,7 @@ def jobs_of(monitor):
               for label in monitor["spec"]["podTargetLabels"]]
     return [{"job_name": f"{monitor['metadata']['name']}-{i}",
              "metrics_path": endpoint["path"], "scrape_interval": endpoint["interval"], "scrape_timeout": "3s",
-             "file_sd_configs": [{"files": ["/tmp/pods.json"], "refresh_interval": "5s"}],
+             "file_sd_configs": [{"files": ["/run/scrape/pods.json"], "refresh_interval": "5s"}],
              "relabel_configs": [keep(["__meta_kubernetes_pod_container_port_name"], endpoint["port"]), *chosen, *named]}
             for i, endpoint in enumerate(monitor["spec"]["podMetricsEndpoints"])]
 
@@ -111,7 +112,7 @@ def start_prometheus(release):
     monitor, = [each for each in rendered if each and each["kind"] == "PodMonitor"]
     rule, = [each for each in rendered if each and each["kind"] == "PrometheusRule"]
     files = {"rules.yaml": rule["spec"],
-             "prometheus.yaml": {"global": {"evaluation_interval": "5s"}, "rule_files": ["/tmp/rules.yaml"],
+             "prometheus.yaml": {"global": {"evaluation_interval": "5s"}, "rule_files": ["/run/scrape/rules.yaml"],
                                  "scrape_configs": jobs_of(monitor)}}
     for name, content in files.items():
         write(release, name, content)
@@ -120,7 +121,7 @@ def start_prometheus(release):
         # It ends with the node.
         subprocess.Popen(  # pylint: disable=consider-using-with
             [str(CLUSTER), "--state", str(release.options.own_cluster), "enter", "timeout", "900", "prometheus",
-             "--config.file=/tmp/prometheus.yaml", "--storage.tsdb.path=/tmp/prometheus",
+             "--config.file=/run/scrape/prometheus.yaml", "--storage.tsdb.path=/run/scrape/series",
              "--web.listen-address=127.0.0.1:9090"], stdout=nowhere, stderr=nowhere)
     wait_for(release, "not every process is scraped", "up == 1", lambda found: len(found) == WORKERS + 1, 60)
 
