@@ -62,6 +62,12 @@ absl::Status Applies::CheckRoom() const {
                                    applies_.size()));
 }
 
+absl::Status Applies::CheckDryRun(const DeploymentSpec& spec) const {
+  SY_RETURN_IF_ERROR(CheckRoom());
+  if (deletions_->Has(spec.name)) return DeploymentBusy(spec.name, "being deleted");
+  return absl::OkStatus();
+}
+
 absl::Status Applies::Check(const DeploymentSpec& spec) const {
   // The slower one of two would win. One that was answered is ended by the newer one.
   const bool busy = std::ranges::any_of(applies_, [&](const auto& entry) {
@@ -70,8 +76,7 @@ absl::Status Applies::Check(const DeploymentSpec& spec) const {
            (!apply.answered || apply.write != WriteId{});
   });
   if (busy) return DeploymentBusy(spec.name, "already being applied");
-  SY_RETURN_IF_ERROR(CheckRoom());
-  if (deletions_->Has(spec.name)) return DeploymentBusy(spec.name, "being deleted");
+  SY_RETURN_IF_ERROR(CheckDryRun(spec));
   // Replacing a deployment needs no room.
   if (deployments_->contains(spec.name)) return absl::OkStatus();
   const std::size_t most = context_->options->max_deployments;
@@ -120,7 +125,7 @@ void Applies::On(const ApplyRequested& event, TimePoint now) {
   // Checked before the checkpoint is read, which may take minutes.
   absl::StatusOr<DeploymentSpec> spec = CompleteSpec(event.spec);
   absl::Status status = spec.status();
-  if (status.ok()) status = event.dry_run ? CheckRoom() : Check(*spec);
+  if (status.ok()) status = event.dry_run ? CheckDryRun(*spec) : Check(*spec);
   if (!status.ok()) {
     if (!event.dry_run) context_->times->refused.Observe(Duration{});
     context_->out->Add(AnswerDeployment{event.id, status});

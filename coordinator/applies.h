@@ -117,6 +117,7 @@ class Applies {
   bool Supersede(const std::string& deployment, RequestId by);
   // Whether one may start now, dry or not.
   [[nodiscard]] absl::Status CheckRoom() const;
+  [[nodiscard]] absl::Status CheckDryRun(const DeploymentSpec& spec) const;
   // The same of one that is not dry.
   [[nodiscard]] absl::Status Check(const DeploymentSpec& spec) const;
   // `apply` has its record. Writes it as a new revision, unless it is the deployment's already.

@@ -43,9 +43,9 @@ template <typename Response>
 absl::Status WaitForDuty(const Run& run, Condition condition, Response* response) {
   if (!run.line.wait) return absl::OkStatus();
   v1::Worker found;
-  const absl::Status status = WaitForWorker(run.waiting(), run.line.name, condition, &found);
-  // The coordinator knew it a moment ago: it has left, and holds nothing.
-  if (!status.ok() && !absl::IsNotFound(status)) return status;
+  Waiting waiting = run.waiting();
+  waiting.agreed = true;
+  SY_RETURN_IF_ERROR(WaitForWorker(waiting, run.line.name, condition, &found));
   if (!found.id().empty()) *response->mutable_worker() = std::move(found);
   return absl::OkStatus();
 }
@@ -86,7 +86,9 @@ absl::Status DeleteDeployment(const Run& run, std::string* out) {
   SY_ASSIGN_OR_RETURN(const v1::DeleteDeploymentResponse response,
                       run.coordinator.Delete(name, run.line.now));
   if (run.line.wait) {
-    SY_RETURN_IF_ERROR(WaitForDeployment(run.waiting(), name, Condition::kDeleted));
+    Waiting waiting = run.waiting();
+    waiting.agreed = true;
+    SY_RETURN_IF_ERROR(WaitForDeployment(waiting, name, Condition::kDeleted));
     // The response shows it as it was.
     if (run.json()) {
       *out += Became("deployment", name, Condition::kDeleted);

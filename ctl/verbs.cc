@@ -99,7 +99,11 @@ void AddRollback(CLI::App& app, RawCommandLine& raw) {
   AddObject(verb, raw, "DEPLOYMENT", "deployment NAME");
   verb->add_option("--to-revision", raw.line.to_revision,
                    "Its number; default: the newest one before that has served")
-      ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()));
+      ->check(CLI::Range(std::uint64_t{1}, std::numeric_limits<std::uint64_t>::max()))
+      ->check([](const std::string& text) -> std::string {
+        // Which the conversion to an unsigned number takes as a large one.
+        return text.starts_with('-') ? "a revision is 1 or more" : "";
+      });
   AddWait(verb, raw, "Wait until it serves");
   verb->footer(absl::StrCat(kGlobalOptions,
                             "Examples:\n"

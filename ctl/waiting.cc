@@ -116,11 +116,12 @@ Look LookAt(const v1::Deployment& deployment, Condition condition) {
   }
   // An apply that is read comes in the place of what is current.
   const bool comes = deployment.has_reading() && !deployment.reading().dry_run();
-  look.done = deployment.current() && !comes;
+  const bool goes = deployment.state() == v1::DEPLOYMENT_STATE_DELETING;
+  look.done = deployment.current() && !comes && !goes;
   look.failed = RefusalOf(deployment);
   if (deployment.has_apply_failure()) look.failed = StatusFromProto(deployment.apply_failure());
   if (comes) look.failed = absl::OkStatus();
-  if (deployment.state() == v1::DEPLOYMENT_STATE_DELETING) {
+  if (goes) {
     look.failed =
         MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
                   absl::StrCat("deployment ", deployment.spec().name(), " is being deleted"));
@@ -167,6 +168,26 @@ Look LookAt(const v1::Worker& worker, Condition condition) {
   return look;
 }
 
+// A worker that was drained and is not there. After a restart the coordinator lists workers as they
+// come back, and its plans name those that it waits for.
+Look LookAtGone(CoordinatorClient& coordinator, const std::string& worker) {
+  const auto deployments = coordinator.Deployments();
+  if (!deployments.ok()) return LookOfError(deployments.status());
+  for (const v1::Deployment& deployment : deployments->deployments()) {
+    if (deployment.committed_epoch() == 0) continue;
+    const std::string& name = deployment.spec().name();
+    const auto plan = coordinator.Plan(name);
+    if (absl::IsNotFound(plan.status())) continue;  // deleted since
+    if (!plan.ok()) return LookOfError(plan.status());
+    for (const v1::PlanWorker& planned : plan->plan().workers()) {
+      if (planned.id() != worker) continue;
+      return {.still =
+                  absl::StrFormat("it is not there, and the plan of deployment %s names it", name)};
+    }
+  }
+  return {.done = true};
+}
+
 }  // namespace
 
 void Pause() { SleepUntil(std::chrono::steady_clock::now() + kEvery); }
@@ -186,10 +207,14 @@ absl::Status RefusalOf(const v1::Deployment& deployment) {
 
 absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, Condition condition,
                                v1::Deployment* found) {
+  bool deleting = waiting.agreed;
   return Wait(waiting, absl::StrCat("deployment ", name), [&]() -> Look {
     const auto answer = waiting.coordinator->Deployment(name);
     if (answer.ok()) {
       if (found != nullptr) *found = answer->deployment();
+      const bool goes = answer->deployment().state() == v1::DEPLOYMENT_STATE_DELETING;
+      if (condition == Condition::kDeleted && deleting && !goes) return {.done = true};
+      deleting = goes;
       return LookAt(answer->deployment(), condition);
     }
     if (condition == Condition::kDeleted && absl::IsNotFound(answer.status())) {
@@ -201,7 +226,7 @@ absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, 
 
 absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition,
                            v1::Worker* found) {
-  bool seen = false;
+  bool seen = waiting.agreed;
   return Wait(waiting, absl::StrCat("worker ", id), [&]() -> Look {
     const auto workers = waiting.coordinator->Workers();
     if (!workers.ok()) return LookOfError(workers.status());
@@ -213,7 +238,7 @@ absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condit
     }
     if (condition == Condition::kCordoned) return {.done = true};
     if (condition == Condition::kLive) return {.still = "it has not joined"};
-    if (seen) return {.done = true};
+    if (seen) return LookAtGone(*waiting.coordinator, id);
     return {.failed = MakeError(absl::StatusCode::kNotFound, Reason::kUnknownWorker,
                                 absl::StrFormat("there is no worker \"%s\"; 'syctl get workers' "
                                                 "lists them",

@@ -35,6 +35,10 @@ struct Waiting {
   std::function<void(const std::optional<ProgressFacts>& facts)> progress = nullptr;
   // Called with a line like those of `tell`, each ten seconds. May be null.
   std::function<void(const std::string& line)> log = nullptr;
+  // The coordinator has agreed to delete the deployment, or to drain the worker. A deployment of
+  // that name that is not being deleted is another one, applied since; a worker that is not there
+  // has left.
+  bool agreed = false;
 };
 
 // Blocks. Errors: those of the coordinator; the deployment's own problem where waiting is no use
@@ -43,8 +47,8 @@ struct Waiting {
 // was seen last; unchanged where it never was.
 absl::Status WaitForDeployment(const Waiting& waiting, const std::string& name, Condition condition,
                                v1::Deployment* found = nullptr);
-// The same. A drained worker that has left the service counts as drained, and one that is not there
-// as cordoned.
+// The same. A drained worker that has left the service counts as drained, unless a committed plan
+// still names it, as after a restart of the coordinator; and one that is not there as cordoned.
 absl::Status WaitForWorker(const Waiting& waiting, const std::string& id, Condition condition,
                            v1::Worker* found = nullptr);
 

@@ -78,6 +78,7 @@ TEST_F(DeletionTest, ItServesItsSessionsUntilTheLastOneCloses) {
   EXPECT_EQ(cluster.worker("w0").resident.size(), 1U);
   EXPECT_THAT(cluster.OpenDecode(), kUnknown) << "no session opens any more";
   EXPECT_THAT(cluster.Apply(MakeSpec(2)), kBusy);
+  EXPECT_THAT(cluster.Apply(MakeSpec(2), /*dry_run=*/true), kBusy) << "as the apply would be";
 
   Close(second);
   cluster.Advance(milliseconds(50));

@@ -61,6 +61,7 @@ TEST_F(LifecycleVerbsTest, RollbackSaysWhichRevisionItMade) {
   EXPECT_EQ(coordinator_.rollbacks()[0].to_revision(), 0U);
   EXPECT_EQ(coordinator_.rollbacks()[1].to_revision(), 3U);
   EXPECT_EQ(Run({"rollback", "deployment", "local", "--to-revision", "0"}).exit_code, 2);
+  EXPECT_EQ(Run({"rollback", "deployment", "local", "--to-revision=-1"}).exit_code, 2);
   EXPECT_EQ(Run({"rollback", "deployment", "other"}).exit_code, 1);
 }
 

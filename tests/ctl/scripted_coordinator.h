@@ -57,6 +57,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   v1::ListEventsResponse events;
   v1::ListSessionsResponse sessions;
   v1::GetMetricsResponse metrics;
+  v1::GetPlanResponse plan = PlanMessage();
   absl::Status plan_error;
   std::string refuse_apply_of;     // a deployment's name
   absl::Status problem;            // of what is applied, or would be
@@ -204,7 +205,7 @@ class ScriptedCoordinator final : public v1::CoordinatorService::Service {
   }
   grpc::Status GetPlan(grpc::ServerContext* /*context*/, const v1::GetPlanRequest* /*request*/,
                        v1::GetPlanResponse* response) override {
-    *response = PlanMessage();
+    *response = plan;
     return StatusToGrpc(plan_error);
   }
   grpc::Status ExplainLayer(grpc::ServerContext* /*context*/,

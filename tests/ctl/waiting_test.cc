@@ -78,6 +78,25 @@ TEST_F(WaitingTest, ForADeploymentThatGoes) {
   EXPECT_THAT(lines_, ElementsAre("deployment local: open: 2 sessions"));
 }
 
+TEST_F(WaitingTest, AnotherOneOfItsNameIsNotWaitedFor) {
+  deployment().set_state(v1::DEPLOYMENT_STATE_DELETING);
+  Then([this] { deployment().set_state(v1::DEPLOYMENT_STATE_SERVING); });
+  SY_EXPECT_OK(WaitForDeployment(For(20), "local", Condition::kDeleted));
+  EXPECT_EQ(looks_, 2);
+
+  Waiting waiting = For(20);
+  waiting.agreed = true;
+  SY_EXPECT_OK(WaitForDeployment(waiting, "local", Condition::kDeleted));
+}
+
+TEST_F(WaitingTest, OneThatGoesDoesNotServe) {
+  deployment().set_state(v1::DEPLOYMENT_STATE_DELETING);
+  deployment().set_current(true);
+
+  EXPECT_THAT(WaitForDeployment(For(20), "local", Condition::kServing),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kNotReady));
+}
+
 TEST_F(WaitingTest, OneThatNobodyDeletesIsNotWaitedFor) {
   deployment().set_state(v1::DEPLOYMENT_STATE_SERVING);
 
@@ -95,9 +114,28 @@ TEST_F(WaitingTest, ForAWorkerThatIsDrained) {
 
 TEST_F(WaitingTest, AWorkerThatLeavesWhileItIsDrainedHoldsNothing) {
   w0().set_state(v1::WORKER_STATE_DRAINING);
-  Then([this] { coordinator_.workers.clear_workers(); });
+  Then([this] {
+    coordinator_.workers.clear_workers();
+    coordinator_.plan.mutable_plan()->clear_workers();
+  });
 
   SY_EXPECT_OK(WaitForWorker(For(20), "w0", Condition::kDrained));
+}
+
+// A coordinator that has restarted lists workers as they come back.
+TEST_F(WaitingTest, AWorkerThatAPlanNamesIsNotDrainedByBeingAway) {
+  Waiting waiting = For(20);
+  waiting.agreed = true;
+  const v1::ListWorkersResponse all = coordinator_.workers;
+  coordinator_.workers.clear_workers();
+  Then([this, all] {
+    coordinator_.workers = all;
+    w0().set_state(v1::WORKER_STATE_DRAINED);
+  });
+
+  SY_EXPECT_OK(WaitForWorker(waiting, "w0", Condition::kDrained));
+  EXPECT_THAT(lines_, ElementsAre("worker w0: it is not there, and the plan of deployment local "
+                                  "names it"));
 }
 
 TEST_F(WaitingTest, AWorkerThatIsNotDrainedOrNotThereIsNotWaitedFor) {
