@@ -115,8 +115,9 @@ class Applies {
   static ReadingView ReadingOf(const Apply& apply, TimePoint now);
   // Ends applies of that name that were answered, except `by`: a newer request takes their place.
   bool Supersede(const std::string& deployment, RequestId by);
-  // Whether one may start now, dry or not.
+  // Whether there is room to read another one.
   [[nodiscard]] absl::Status CheckRoom() const;
+  // Whether a dry one may start now.
   [[nodiscard]] absl::Status CheckDryRun(const DeploymentSpec& spec) const;
   // The same of one that is not dry.
   [[nodiscard]] absl::Status Check(const DeploymentSpec& spec) const;

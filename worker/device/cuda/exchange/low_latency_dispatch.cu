@@ -250,8 +250,8 @@ cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& ste
   const auto kernel = rank.shape.format == ExchangeFormat::kFp8
                           ? DispatchKernel<ExchangeFormat::kFp8>
                           : DispatchKernel<ExchangeFormat::kBf16>;
-  // Behind combine, whose CTAs leave room for few others, a dispatch of many tokens that starts
-  // early gets too few SMs.
+  // A dispatch of more tokens is slower where it starts early behind combine; why is not known
+  // (docs/PERFORMANCE.md#the-exchange-between-gpus).
   return LaunchExchange(kernel, DispatchArguments{rank, step}, 1 + ctas, warps * 32, shared,
                         dependent && step.cover <= kDependentTokensMax, stream);
 }
