@@ -89,7 +89,8 @@ class LayerBench {
     }
     const std::int64_t scales = model_.shape.intermediate;
     const auto plan = [&](const RandomWeights& weights) {
-      return PlanGroupedGemm(weights.packed(), rows_of_expert_ * 5 / 4);
+      return PlanGroupedGemm(weights.packed(), rows_of_expert_ * 5 / 4,
+                             group_.shape().experts_of_rank);
     };
     Check(
         GroupedGemm(group_.LandedRows(rank), group_.Groups(rank), own.w13[layer].packed(),

@@ -117,11 +117,12 @@ class Bench {
         2 * case_.layers, 50);
   }
   [[nodiscard]] GemmPlan FirstPlan() const {
-    return case_.one_kernel ? PlanFusedFfn(case_.rows * 5 / 4)
-                            : PlanGroupedGemm(layers_[0].w13.packed(), case_.rows * 5 / 4);
+    return case_.one_kernel
+               ? PlanFusedFfn(case_.rows * 5 / 4)
+               : PlanGroupedGemm(layers_[0].w13.packed(), case_.rows * 5 / 4, case_.experts);
   }
   [[nodiscard]] GemmPlan SecondPlan() const {
-    return PlanGroupedGemm(layers_[0].w2.packed(), case_.rows * 5 / 4);
+    return PlanGroupedGemm(layers_[0].w2.packed(), case_.rows * 5 / 4, case_.experts);
   }
   [[nodiscard]] double bytes() const {
     return static_cast<double>(layers_[0].w13.bytes() + layers_[0].w2.bytes());

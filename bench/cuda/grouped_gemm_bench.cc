@@ -96,7 +96,9 @@ class Bench {
       : case_(c),
         rows_(c.type, kSourceRows, c.k, 7),
         routing_(RandomCounts(c.groups, c.rows), kSourceRows, 3),
-        out_(routing_.slots() * c.n) {
+        out_(routing_.slots() * c.n),
+        carry_(CarryBytesOf(order, 64, kMultiprocessorsMax)) {
+    carry_.Fill(0);
     const std::int64_t bytes = c.groups * WeightBytesOf(c.type, c.n, c.k);
     operations_ = bytes > (std::int64_t{300} << 20) ? 6 : 24;
     int sets = std::max<int>(2, static_cast<int>((kRotatedBytes + bytes - 1) / bytes));
@@ -155,14 +157,21 @@ class Bench {
         operations_, 50);
   }
   [[nodiscard]] PackedWeights packed() const { return weights_[0].packed(); }
+  [[nodiscard]] GemmPlan Plan() const {
+    return PlanGroupedGemm(packed(), case_.rows * 5 / 4, case_.groups,
+                           {carry_.get(), carry_.count()});
+  }
   [[nodiscard]] double bytes() const { return static_cast<double>(weights_[0].bytes()); }
   [[nodiscard]] int sets() const { return static_cast<int>(weights_.size()); }
 
  private:
+  static constexpr int kMultiprocessorsMax = 160;
+
   Case case_;
   LandedRows rows_;
   IndexRouting routing_;
   DeviceBuffer<float> out_;
+  DeviceBuffer<std::byte> carry_;
   std::vector<RandomWeights> weights_;
   int operations_ = 0;
 };
@@ -172,9 +181,12 @@ void Measure(const Options& options, const Case& c, DeviceRig* rig) {
   const WeightOrder order =
       HasSumsOnly(c.type) ? WeightOrder::kRows128 : PlainOrderFor(c.groups, c.n);
   Bench bench(c, order);
-  const GemmPlan plan = PlanGroupedGemm(bench.packed(), c.rows * 5 / 4);
+  const GemmPlan plan = bench.Plan();
+  GemmPlan uncut = plan;
+  uncut.carry = {};
   const double error = bench.Error(rig, plan);
   const Figure chain = bench.Chain(rig, plan, true, 200);
+  const Figure whole = bench.Chain(rig, uncut, true, 200);
   const Figure plain = bench.Chain(rig, plan, false, 100);
   const Figure event =
       rig->Event([&](cudaStream_t s, int i) { bench.Run(plan, false, s, i); }, bench.sets(), 200);
@@ -186,6 +198,7 @@ void Measure(const Options& options, const Case& c, DeviceRig* rig) {
           {"TB/s", bench.bytes() / chain.p50 / 1e6},
           {"gate", gate},
           {"floor: plain read", floor.p50},
+          {"whole units", whole.p50},
           {"not dependent", plain.p50},
           {"event after flush p50", event.p50},
           {"event p99", event.p99},
@@ -198,13 +211,13 @@ void Sweep(const Options& options, const Case& c, DeviceRig* rig) {
     if (HasSumsOnly(c.type) && order != WeightOrder::kRows128) continue;
     Watchdog(30);
     Bench bench(c, order);
-    const GemmPlan normal = PlanGroupedGemm(bench.packed(), c.rows * 5 / 4);
+    const GemmPlan normal = bench.Plan();
     const Figure floor = bench.Floor(rig);
     std::vector<GemmPlan> plans;
     for (const int window : {2, 3, 4, 5, 6, 8, 10, 12}) {
       if (order == WeightOrder::kRows256 && window > 4) continue;
       for (const int early : {3, 4, 5, 8, 12}) {
-        if (early >= window) plans.push_back({normal.row_tile, window, early, 0});
+        if (early >= window) plans.push_back({normal.row_tile, window, early, 0, normal.carry});
       }
     }
     for (const GemmPlan& plan : plans) {

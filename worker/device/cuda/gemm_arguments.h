@@ -26,6 +26,7 @@ struct GemmArguments {
   std::byte* out;
   std::int64_t out_stride;
   std::int64_t out_scale_offset;
+  std::byte* carry;  // GemmCarry; null: units stay whole
   int group_count;
   int weight_tiles;  // of a group
   int k_blocks;      // of 128 bytes

@@ -33,6 +33,7 @@
 namespace switchyard::cuda {
 
 constexpr int kGroupsMax = 1024;
+constexpr int kRowTileMax = 64;
 
 struct GemmRows {
   const std::byte* rows = nullptr;  // row r at rows + r * stride, 16-byte aligned
@@ -62,16 +63,29 @@ struct GemmOutput {
   bool fp32 = false;
 };
 
+// Device memory through which CTAs hand on sums, so that the last units are cut into equal shares.
+// Of one stream at a time; zero before its first use, and left ready for the next.
+struct GemmCarry {
+  std::byte* memory = nullptr;  // 256-byte aligned; null: units stay whole
+  std::int64_t bytes = 0;       // at least CarryBytesOf the plan
+};
+
 // How a product is cut. Every plan gives the same bytes.
 struct GemmPlan {
   int row_tile = 32;  // 24, 32 or 64 rows; narrow weights: 24 or 32
   int window = 4;     // weight stages of an SM in flight; unbounded reads delay all other accesses
   int early = 4;      // stages fetched before the counts are known
   int ctas = 0;       // 0: one for each SM
+  GemmCarry carry = {};  // not used for narrow weights
 };
 
-// A plan for about `rows` rows in a busy group of weights of this shape.
-GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows);
+// Of a product with `ctas` CTAs.
+std::int64_t CarryBytesOf(WeightOrder order, int row_tile, int ctas);
+
+// A plan for `groups` groups that have rows, a busy one about `rows` of them. It takes `carry`
+// where cutting units saves more than it costs.
+GemmPlan PlanGroupedGemm(const PackedWeights& weights, int rows, int groups,
+                         const GemmCarry& carry = {});
 
 // `dependent`: launched with programmatic stream serialization, so that the first weights arrive
 // while the kernel before it ends. Weights must then not be written by that kernel.

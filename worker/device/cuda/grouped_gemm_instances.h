@@ -12,7 +12,7 @@
 
 namespace switchyard::cuda {
 
-using GemmLaunch = cudaError_t (*)(GemmArguments args, int ctas, bool dependent,
+using GemmLaunch = cudaError_t (*)(const GemmArguments& args, int ctas, bool dependent,
                                    cudaStream_t stream);
 
 // Null where there is none: for row tiles other than 24, 32 and 64.

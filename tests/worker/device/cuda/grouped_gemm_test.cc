@@ -368,7 +368,7 @@ TEST(ReferenceGemmTest, AgreesWithTheCpu) {
 
 // Needs no device: refusals come before the launch.
 TEST(GroupedGemmArgumentsTest, RefusesWhatNoKernelHas) {
-  alignas(128) std::byte bytes[256];
+  alignas(256) std::byte bytes[512];
   std::int32_t counts[2] = {1, 1};
   float scales[4] = {};
   const GemmRows rows = {bytes, 1024, 512, nullptr};
@@ -399,6 +399,11 @@ TEST(GroupedGemmArgumentsTest, RefusesWhatNoKernelHas) {
             cudaErrorInvalidValue);
   EXPECT_EQ(run(rows, groups, weights, out, {16, 4, 4, 1}), cudaErrorInvalidValue);
   EXPECT_EQ(run(rows, groups, weights, out, {32, 0, 4, 1}), cudaErrorInvalidValue);
+  const std::int64_t carried = CarryBytesOf(WeightOrder::kRows128, 32, 1);
+  EXPECT_EQ(run(rows, groups, weights, out, {32, 4, 4, 1, {bytes, carried - 1}}),
+            cudaErrorInvalidValue);
+  EXPECT_EQ(run(rows, groups, weights, out, {32, 4, 4, 1, {bytes + 128, carried}}),
+            cudaErrorInvalidValue);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/device/cuda/device_facts.h"
 #include "worker/device/weights_check.h"
 
 namespace switchyard {
@@ -50,6 +51,11 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
   const auto pairs = static_cast<std::size_t>(pairs_max);
   const auto hidden = static_cast<std::size_t>(Padded(shape.hidden));
   const auto middle = static_cast<std::size_t>(Padded(shape.intermediate));
+  int sms = 0;
+  SY_RETURN_IF_ERROR(
+      fault.Check(cuda::MultiprocessorsOfCurrentDevice(&sms), "counting multiprocessors"));
+  const std::int64_t carry =
+      cuda::CarryBytesOf(cuda::WeightOrder::kRows128, cuda::kRowTileMax, sms);
   const std::size_t scales = (pairs + kScalesBehind + 3) / 4 * 4;
   const std::size_t sizes[] = {pairs * hidden * 2,
                                pairs * middle * 2,
@@ -59,7 +65,8 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
                                space->slots_max_ * 2 * sizeof(float),
                                hidden / kPad * scales * sizeof(float),
                                middle / kPad * scales * sizeof(float),
-                               sizeof(std::uint32_t)};
+                               sizeof(std::uint32_t),
+                               static_cast<std::size_t>(carry)};
   std::size_t bytes = 0;
   for (const std::size_t size : sizes) bytes += Lines(size);
   SY_ASSIGN_OR_RETURN(space->memory_, CudaMemory::OnDevice(static_cast<std::int64_t>(bytes), fault,
@@ -81,7 +88,10 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
   space->middle_scales_ = reinterpret_cast<float*>(take(sizes[7]));
   space->scale_stride_ = static_cast<std::int64_t>(scales);
   space->units_taken_ = reinterpret_cast<std::uint32_t*>(take(sizes[8]));
+  space->carry_ = {take(sizes[9]), carry};
   SY_RETURN_IF_ERROR(fault.Check(cudaMemset(space->units_taken_, 0, sizes[8]), "clearing a word"));
+  SY_RETURN_IF_ERROR(
+      fault.Check(cudaMemset(space->carry_.memory, 0, sizes[9]), "clearing carried sums"));
   return space;
 }
 

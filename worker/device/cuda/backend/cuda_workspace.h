@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "worker/device/cuda/backend/cuda_memory.h"
+#include "worker/device/cuda/grouped_gemm.h"
 #include "worker/device/cuda/steps/answer_rows.h"
 #include "worker/device/cuda/steps/expert_facts.h"
 #include "worker/device/device_backend.h"
@@ -64,6 +65,7 @@ class CudaWorkspace final : public Workspace {
   float* middle_scales_ = nullptr;  // [padded intermediate / 128, scale_stride_]
   std::int64_t scale_stride_ = 0;
   std::uint32_t* units_taken_ = nullptr;  // PrefillScratch
+  cuda::GemmCarry carry_;
 
   // These lists belong to the pass that is being made.
   std::vector<cuda::PassRow> rows_;       // [pairs_max]

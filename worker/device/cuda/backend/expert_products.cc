@@ -131,7 +131,8 @@ absl::Status ExpertProducts::MultiplyGrouped(Matrix matrix, Route route,
   const cuda::GemmOutput out{.out = reinterpret_cast<std::byte*>(sums),
                              .stride = weights.n * std::int64_t{sizeof(float)},
                              .fp32 = true};
-  const cuda::GemmPlan plan = cuda::PlanGroupedGemm(weights, uses_[index].busiest);
+  const cuda::GemmPlan plan =
+      cuda::PlanGroupedGemm(weights, uses_[index].busiest, uses_[index].experts, space_.carry_);
   return fault_->Check(cuda::GroupedGemm(gathered, groups, weights, out, plan, true, stream_),
                        "multiplying experts");
 }
