@@ -17,7 +17,7 @@
 #include "bench/cuda/exchange_rig.h"
 #include "tests/cuda/device_kernels.h"
 #include "tests/cuda/random_weights.h"
-#include "worker/device/cuda/fused_ffn.h"
+#include "worker/device/cuda/decode/fused_ffn.h"
 
 namespace switchyard::cuda::bench {
 namespace {

@@ -12,7 +12,7 @@
 #include "tests/cuda/device_kernels.h"
 #include "tests/cuda/random_weights.h"
 #include "tests/cuda/routing.h"
-#include "worker/device/cuda/fused_ffn.h"
+#include "worker/device/cuda/decode/fused_ffn.h"
 
 namespace switchyard::cuda::bench {
 namespace {

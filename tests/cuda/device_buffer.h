@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 
 namespace switchyard::cuda::testing {
 

@@ -6,7 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 
 namespace switchyard::cuda::testing {
 

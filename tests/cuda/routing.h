@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tests/cuda/device_buffer.h"
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 
 namespace switchyard::cuda::testing {
 

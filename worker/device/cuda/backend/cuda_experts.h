@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 
 #include "worker/device/cuda/backend/cuda_memory.h"
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 #include "worker/device/cuda/steps/expert_facts.h"
 #include "worker/device/device_backend.h"
 

@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 
 #include "worker/device/cuda/backend/cuda_memory.h"
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 #include "worker/device/cuda/steps/answer_rows.h"
 #include "worker/device/cuda/steps/expert_facts.h"
 #include "worker/device/device_backend.h"

@@ -1,7 +1,7 @@
+#include "worker/device/cuda/decode/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm_instances.h"
+#include "worker/device/cuda/decode/sum_carry.cuh"
 #include "worker/device/cuda/device_facts.h"
-#include "worker/device/cuda/grouped_gemm.h"
-#include "worker/device/cuda/grouped_gemm_instances.h"
-#include "worker/device/cuda/sum_carry.cuh"
 
 namespace switchyard::cuda {
 namespace {

@@ -2,13 +2,13 @@
 // of product.
 #pragma once
 
-#include "worker/device/cuda/group_table.cuh"
-#include "worker/device/cuda/grouped_gemm.h"
-#include "worker/device/cuda/narrow_multiplier.cuh"
+#include "worker/device/cuda/decode/group_table.cuh"
+#include "worker/device/cuda/decode/grouped_gemm.h"
+#include "worker/device/cuda/decode/narrow_multiplier.cuh"
+#include "worker/device/cuda/decode/row_gather.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/wgmma.cuh"
 #include "worker/device/cuda/packed_weights.h"
-#include "worker/device/cuda/row_gather.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/wgmma.cuh"
 
 namespace switchyard::cuda {
 

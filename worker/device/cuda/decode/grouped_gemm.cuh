@@ -13,16 +13,16 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker/device/cuda/gemm_arguments.h"
-#include "worker/device/cuda/gemm_shape.cuh"
-#include "worker/device/cuda/group_table.cuh"
-#include "worker/device/cuda/multiplier.cuh"
-#include "worker/device/cuda/narrow_multiplier.cuh"
-#include "worker/device/cuda/piece_streams.cuh"
+#include "worker/device/cuda/decode/gemm_arguments.h"
+#include "worker/device/cuda/decode/gemm_shape.cuh"
+#include "worker/device/cuda/decode/group_table.cuh"
+#include "worker/device/cuda/decode/multiplier.cuh"
+#include "worker/device/cuda/decode/narrow_multiplier.cuh"
+#include "worker/device/cuda/decode/piece_streams.cuh"
+#include "worker/device/cuda/decode/row_gather.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/unit_pieces.cuh"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/row_gather.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/unit_pieces.cuh"
 
 namespace switchyard::cuda {
 

@@ -7,7 +7,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "worker/device/cuda/gemm_arguments.h"
+#include "worker/device/cuda/decode/gemm_arguments.h"
 #include "worker/device/cuda/packed_weights.h"
 
 namespace switchyard::cuda {

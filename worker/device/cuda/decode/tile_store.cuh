@@ -7,10 +7,10 @@
 #include <cuda_bf16.h>
 
 #include "worker/device/cuda/codec_math.cuh"
-#include "worker/device/cuda/gemm_arguments.h"
-#include "worker/device/cuda/gemm_shape.cuh"
+#include "worker/device/cuda/decode/gemm_arguments.h"
+#include "worker/device/cuda/decode/gemm_shape.cuh"
+#include "worker/device/cuda/decode/wgmma.cuh"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/wgmma.cuh"
 
 namespace switchyard::cuda {
 

@@ -1,6 +1,6 @@
 // The experts in one kernel against slow kernels that do one step each: FP64 products, and hidden
 // rows quantized by the plain rule.
-#include "worker/device/cuda/fused_ffn.h"
+#include "worker/device/cuda/decode/fused_ffn.h"
 
 #include <algorithm>
 #include <cmath>

@@ -5,15 +5,15 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker/device/cuda/gemm_arguments.h"
-#include "worker/device/cuda/gemm_shape.cuh"
-#include "worker/device/cuda/group_table.cuh"
+#include "worker/device/cuda/decode/gemm_arguments.h"
+#include "worker/device/cuda/decode/gemm_shape.cuh"
+#include "worker/device/cuda/decode/group_table.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/sum_carry.cuh"
+#include "worker/device/cuda/decode/tile_store.cuh"
+#include "worker/device/cuda/decode/unit_pieces.cuh"
+#include "worker/device/cuda/decode/wgmma.cuh"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/sum_carry.cuh"
-#include "worker/device/cuda/tile_store.cuh"
-#include "worker/device/cuda/unit_pieces.cuh"
-#include "worker/device/cuda/wgmma.cuh"
 
 namespace switchyard::cuda {
 

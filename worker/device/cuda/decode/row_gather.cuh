@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "worker/device/cuda/decode/stage_ring.cuh"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
 
 namespace switchyard::cuda {
 

@@ -10,7 +10,7 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/random_weights.h"
 #include "tests/cuda/routing.h"
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 
 namespace switchyard::cuda {
 namespace {

@@ -13,12 +13,12 @@
 #include <cuda_bf16.h>
 
 #include "worker/device/cuda/codec_math.cuh"
-#include "worker/device/cuda/fused_ffn.h"
-#include "worker/device/cuda/group_table.cuh"
+#include "worker/device/cuda/decode/fused_ffn.h"
+#include "worker/device/cuda/decode/group_table.cuh"
+#include "worker/device/cuda/decode/row_gather.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/wgmma.cuh"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/row_gather.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/wgmma.cuh"
 
 namespace switchyard::cuda {
 

@@ -11,7 +11,7 @@
 // others wait for and waits last, and only for the CTA before it.
 #pragma once
 
-#include "worker/device/cuda/group_table.cuh"
+#include "worker/device/cuda/decode/group_table.cuh"
 
 namespace switchyard::cuda {
 

@@ -1,5 +1,5 @@
-#include "worker/device/cuda/grouped_gemm.cuh"
-#include "worker/device/cuda/grouped_gemm_instances.h"
+#include "worker/device/cuda/decode/grouped_gemm.cuh"
+#include "worker/device/cuda/decode/grouped_gemm_instances.h"
 
 namespace switchyard::cuda {
 

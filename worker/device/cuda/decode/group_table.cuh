@@ -7,7 +7,7 @@
 
 #include <cstdint>
 
-#include "worker/device/cuda/gemm_arguments.h"
+#include "worker/device/cuda/decode/gemm_arguments.h"
 #include "worker/device/cuda/ptx.cuh"
 
 namespace switchyard::cuda {

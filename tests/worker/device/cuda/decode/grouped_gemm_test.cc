@@ -1,7 +1,7 @@
 // Grouped products against a slow reference in FP64, which a test holds against the CPU's
 // arithmetic. Outputs are NaN before each run, so that what is not written shows; bytes beside rows
 // must stay.
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 
 #include <bit>
 #include <cmath>

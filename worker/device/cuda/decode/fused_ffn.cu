@@ -1,5 +1,5 @@
+#include "worker/device/cuda/decode/fused_ffn.cuh"
 #include "worker/device/cuda/device_facts.h"
-#include "worker/device/cuda/fused_ffn.cuh"
 
 namespace switchyard::cuda {
 namespace {

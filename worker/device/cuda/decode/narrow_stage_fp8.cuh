@@ -6,12 +6,12 @@
 
 #include <cstdint>
 
+#include "worker/device/cuda/decode/narrow_stage.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/wgmma.cuh"
 #include "worker/device/cuda/narrow_codes.cuh"
-#include "worker/device/cuda/narrow_stage.cuh"
 #include "worker/device/cuda/packed_weights.h"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/wgmma.cuh"
 
 namespace switchyard::cuda {
 

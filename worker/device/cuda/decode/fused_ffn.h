@@ -17,7 +17,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "worker/device/cuda/grouped_gemm.h"
+#include "worker/device/cuda/decode/grouped_gemm.h"
 #include "worker/device/cuda/packed_weights.h"
 
 namespace switchyard::cuda {

@@ -1,6 +1,6 @@
 // FP32 output, for the steps between the products of an expert (steps/).
-#include "worker/device/cuda/grouped_gemm.cuh"
-#include "worker/device/cuda/grouped_gemm_instances.h"
+#include "worker/device/cuda/decode/grouped_gemm.cuh"
+#include "worker/device/cuda/decode/grouped_gemm_instances.h"
 
 namespace switchyard::cuda {
 namespace {

@@ -5,12 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "worker/device/cuda/gemm_arguments.h"
-#include "worker/device/cuda/gemm_shape.cuh"
-#include "worker/device/cuda/group_table.cuh"
-#include "worker/device/cuda/row_gather.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/unit_pieces.cuh"
+#include "worker/device/cuda/decode/gemm_arguments.h"
+#include "worker/device/cuda/decode/gemm_shape.cuh"
+#include "worker/device/cuda/decode/group_table.cuh"
+#include "worker/device/cuda/decode/row_gather.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/unit_pieces.cuh"
 
 namespace switchyard::cuda {
 

@@ -1,6 +1,6 @@
 // INT4 and NVFP4 weights, BF16 or E4M3 rows, FP32 output.
-#include "worker/device/cuda/grouped_gemm.cuh"
-#include "worker/device/cuda/grouped_gemm_instances.h"
+#include "worker/device/cuda/decode/grouped_gemm.cuh"
+#include "worker/device/cuda/decode/grouped_gemm_instances.h"
 
 namespace switchyard::cuda {
 namespace {

@@ -10,14 +10,14 @@
 
 #include <cstdint>
 
-#include "worker/device/cuda/gemm_arguments.h"
-#include "worker/device/cuda/group_table.cuh"
+#include "worker/device/cuda/decode/gemm_arguments.h"
+#include "worker/device/cuda/decode/group_table.cuh"
+#include "worker/device/cuda/decode/narrow_stage.cuh"
+#include "worker/device/cuda/decode/narrow_stage_fp8.cuh"
+#include "worker/device/cuda/decode/stage_ring.cuh"
+#include "worker/device/cuda/decode/wgmma.cuh"
 #include "worker/device/cuda/narrow_codes.cuh"
-#include "worker/device/cuda/narrow_stage.cuh"
-#include "worker/device/cuda/narrow_stage_fp8.cuh"
 #include "worker/device/cuda/ptx.cuh"
-#include "worker/device/cuda/stage_ring.cuh"
-#include "worker/device/cuda/wgmma.cuh"
 
 namespace switchyard::cuda {
 
