@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -100,6 +102,20 @@ absl::Status WaitForApplied(const Run& run, TimePoint end, v1::Deployment* deplo
                    "' lists them"));
 }
 
+// `refused`, which stopped the apply at `at`, and what of the file it did not come to.
+absl::Status WithRest(const absl::Status& refused, const std::vector<v1::DeploymentSpec>& specs,
+                      const v1::DeploymentSpec& at) {
+  std::vector<std::string> rest;
+  for (std::size_t i = specs.size(); i-- > 0 && &specs[i] != &at;) {
+    rest.insert(rest.begin(), specs[i].name());
+  }
+  if (rest.empty()) return refused;
+  const std::map<std::string, std::string> metadata = MetadataOf(refused);
+  return MakeError(refused.code(), ReasonOf(refused),
+                   absl::StrCat(refused.message(), "; not tried: ", absl::StrJoin(rest, ", ")),
+                   {metadata.begin(), metadata.end()});
+}
+
 }  // namespace
 
 absl::Status Apply(const Run& run, std::string* out) {
@@ -121,7 +137,8 @@ absl::Status Apply(const Run& run, std::string* out) {
     absl::StatusOr<v1::ApplyDeploymentResponse> applied =
         run.coordinator.Apply(spec, run.line.dry_run);
     if (!applied.ok()) {
-      status.Update(Annotate(WithMetadata(applied.status(), "deployment", spec.name()), file));
+      const absl::Status refused = WithMetadata(applied.status(), "deployment", spec.name());
+      status.Update(Annotate(WithRest(refused, specs, spec), file));
       break;
     }
     v1::Deployment& after = *applied->mutable_deployment();

@@ -162,10 +162,12 @@ std::string FinishOutput(const RawCommandLine& raw, CommandLine* line) {
                         "\" is not one of table, wide, json, yaml, jsonl, name, jsonpath=TEMPLATE");
   }
   line->output = found->second;
-  const bool named = (line->verb == Verb::kGet && line->kind != Kind::kPlan) ||
-                     line->verb == Verb::kApply || line->verb == Verb::kConfig;
+  const bool lists =
+      line->verb == Verb::kGet && line->kind != Kind::kPlan && line->kind != Kind::kMetrics;
+  const bool named = lists || line->verb == Verb::kApply || line->verb == Verb::kConfig;
   if (line->output == OutputFormat::kName && !named) {
-    return "-o name suits 'get', except 'get plan', and 'apply'; use json or jsonpath=";
+    return "-o name suits 'get', except 'get plan' and 'get metrics', and 'apply'; use json or "
+           "jsonpath=";
   }
   return "";
 }

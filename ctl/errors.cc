@@ -19,8 +19,12 @@ std::string NextStep(const absl::Status& status) {
       return "check that switchyard-coordinator runs there, or use --target host:port, and "
              "--tls-dir where it takes certificates";
     case Reason::kNotReady:
-      // Waiting does not help where workers are missing.
-      if (absl::IsFailedPrecondition(status)) return "add workers; 'syctl get workers' lists them";
+      // Waiting does not help: others are needed for a worker that is to be drained, and what
+      // another command has done meanwhile the text says.
+      if (absl::IsFailedPrecondition(status)) {
+        return MetadataOf(status).contains("worker") ? "add workers; 'syctl get workers' lists them"
+                                                     : "";
+      }
       return "retry in a moment; 'syctl get deployments' shows what it waits for";
     case Reason::kUnknownModel:
       return "'syctl get deployments' lists the deployments; 'syctl apply -f FILE' adds one";

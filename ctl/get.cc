@@ -84,6 +84,20 @@ void KeepIf(List* list, Wanted wanted) {
   }
 }
 
+// For a list in which `name` selects and selected nothing. Errors: kNotFound (BAD_REQUEST) where
+// no deployment has that name, nor, if asked, a worker; those of calls.
+absl::Status CheckSomethingIsNamed(const Run& run, const std::string& name, bool workers_too) {
+  SY_ASSIGN_OR_RETURN(const auto deployments, run.coordinator.Deployments());
+  std::vector<std::string> known;
+  for (const auto& one : deployments.deployments()) known.push_back(one.spec().name());
+  if (workers_too) {
+    SY_ASSIGN_OR_RETURN(const auto workers, run.coordinator.Workers());
+    for (const auto& one : workers.workers()) known.push_back(one.id());
+  }
+  if (std::find(known.begin(), known.end(), name) != known.end()) return absl::OkStatus();
+  return NoSuch(workers_too ? "deployment or worker" : "deployment", name, known);
+}
+
 bool IsWanted(const Run& run, const v1::Event& event) {
   return run.line.name.empty() || event.name() == run.line.name;
 }
@@ -126,6 +140,9 @@ absl::Status GetOnce(const Run& run, std::string* out) {
       KeepIf(list.mutable_sessions(), [&](const v1::Session& one) {
         return run.line.deployment.empty() || one.deployment() == run.line.deployment;
       });
+      if (list.sessions().empty() && !run.line.deployment.empty()) {
+        SY_RETURN_IF_ERROR(CheckSomethingIsNamed(run, run.line.deployment, /*workers_too=*/false));
+      }
       Sort(run, list.mutable_sessions());
       *out += run.Show(list, SessionsTable);
       return absl::OkStatus();
@@ -133,6 +150,10 @@ absl::Status GetOnce(const Run& run, std::string* out) {
     case Kind::kEvents: {
       SY_ASSIGN_OR_RETURN(auto list, run.coordinator.Events(0));
       KeepIf(list.mutable_events(), [&](const v1::Event& one) { return IsWanted(run, one); });
+      // The journal is bounded, so that something may be there without events.
+      if (list.events().empty() && !run.line.name.empty()) {
+        SY_RETURN_IF_ERROR(CheckSomethingIsNamed(run, run.line.name, /*workers_too=*/true));
+      }
       Sort(run, list.mutable_events());
       *out += run.Show(list,
                        [&](const auto& message) { return EventsTable(message, run.screen.width); });

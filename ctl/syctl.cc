@@ -19,6 +19,8 @@ namespace {
 int ExitCodeOf(const absl::Status& status, const CommandLine& line) {
   // Its 1 stands for differences.
   if (line.verb == Verb::kDiff) return kExitUsage;
+  // It reads no other file than its own.
+  if (line.verb == Verb::kConfig && absl::IsInvalidArgument(status)) return kExitUsage;
   // The file that the command line names, and not one of the coordinator.
   const std::string file = MetadataOf(status)["file"];
   const bool named = !file.empty() && (file == line.file || file == NameOfFile(line.file));

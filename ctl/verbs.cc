@@ -359,8 +359,11 @@ void AddVersion(CLI::App& app, RawCommandLine& raw) {
 // Replaces a duration with a unit by its seconds, and leaves anything else to the check of the
 // number.
 std::string ToSeconds(std::string& text) {
+  double seconds = 0;
   if (const auto time = ParseDuration(text)) {
     text = absl::StrCat(std::chrono::duration<double>(*time).count());
+  } else if (!absl::SimpleAtod(text, &seconds)) {
+    return absl::StrCat("\"", text, "\" is not a time; write 90s, 5m or a number of seconds");
   }
   return "";
 }

@@ -153,6 +153,12 @@ Look LookAt(const v1::Worker& worker, Condition condition) {
   const std::string word = EnumWord(worker.state());
   look.done = word == wanted;
   look.still = worker.problem().empty() ? word : absl::StrCat(word, ": ", worker.problem());
+  const bool stays = worker.state() == v1::WORKER_STATE_CORDONED ||
+                     worker.state() == v1::WORKER_STATE_DRAINING ||
+                     worker.state() == v1::WORKER_STATE_DRAINED;
+  if (condition == Condition::kLive && stays) {
+    absl::StrAppendFormat(&look.still, "; 'syctl uncordon worker %s' makes it live", worker.id());
+  }
   const bool drains =
       worker.state() == v1::WORKER_STATE_DRAINING || worker.state() == v1::WORKER_STATE_LEAVING;
   if (condition == Condition::kDrained &&

@@ -7,8 +7,8 @@
 
 #include "absl/strings/str_cat.h"
 
+#include "core/base/utf8.h"
 #include "model/io/checkpoint_error.h"
-#include "model/io/utf8.h"
 
 namespace switchyard::internal {
 namespace {

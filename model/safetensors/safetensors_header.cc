@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "model/io/checkpoint_error.h"
-#include "model/io/utf8.h"
 #include "model/safetensors/safetensors_header_sax.h"
 
 namespace switchyard {

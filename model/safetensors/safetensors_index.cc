@@ -10,8 +10,8 @@
 #include "nlohmann/json.hpp"
 
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "model/io/checkpoint_error.h"
-#include "model/io/utf8.h"
 
 namespace switchyard {
 namespace {

@@ -1,5 +1,6 @@
 #include "services/config/yaml_text.h"
 
+#include <algorithm>
 #include <fstream>
 #include <iostream>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_join.h"
 
 #include "core/base/error.h"
+#include "core/base/utf8.h"
 
 namespace switchyard {
 namespace {
@@ -52,6 +54,12 @@ absl::StatusOr<std::string> ReadConfigBytes(const std::string& path) {
 absl::StatusOr<std::vector<YAML::Node>> ParseYaml(const std::string& text, absl::string_view file) {
   if (text.size() > kFileBytesMax) {
     return BadConfigAt(file, 1, "", absl::StrCat("has more than ", kFileBytesMax, " bytes"));
+  }
+  // yaml-cpp takes any bytes, and messages that carry them do not.
+  if (const std::size_t good = FindInvalidUtf8(text); good < text.size()) {
+    const auto end = text.begin() + static_cast<std::ptrdiff_t>(good);
+    return BadConfigAt(file, static_cast<int>(std::count(text.begin(), end, '\n')) + 1, "",
+                       "has a byte that is not UTF-8 text; save the file as UTF-8");
   }
   try {
     std::vector<YAML::Node> documents;

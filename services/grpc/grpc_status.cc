@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/failure_scope.h"
-#include "services/grpc/utf8.h"
+#include "core/base/utf8.h"
 
 namespace switchyard {
 namespace {

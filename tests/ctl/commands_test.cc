@@ -140,6 +140,19 @@ TEST_F(CommandsTest, GetFollowsEventsAcrossARestartOfTheCoordinator) {
             "2023-11-14T22:13:21.000Z  warning  Left  worker/w0  message 1\n");
 }
 
+// An empty list would say that it is there.
+TEST_F(CommandsTest, GetOfWhatIsNotThereIsAnError) {
+  Run({"get", "sessions", "nope"});
+  EXPECT_THAT(status_, FailsWith(absl::StatusCode::kNotFound, Reason::kBadRequest));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("unknown deployment nope; known: local"));
+  Run({"get", "events", "nope"});
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("unknown deployment or worker nope"));
+  EXPECT_EQ(Run({"get", "sessions", "local"}), "There are no sessions.\n");
+  SY_EXPECT_OK(status_);
+  EXPECT_EQ(Run({"get", "events", "w0"}), "Nothing has happened so far.\n");
+  SY_EXPECT_OK(status_);
+}
+
 TEST_F(CommandsTest, GetPrintsSessions) {
   EXPECT_EQ(Run({"get", "sessions"}), "There are no sessions.\n");
   for (const char* deployment : {"local", "other"}) {
@@ -370,6 +383,7 @@ TEST_F(CommandsTest, ApplyStopsAtTheFirstRefusalAndSaysWhatWasApplied) {
   EXPECT_THAT(status_, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
   EXPECT_EQ(MetadataOf(status_).at("deployment"), "second");
   EXPECT_THAT(std::string(status_.message()), StartsWith(file + ": checkpoint is missing"));
+  EXPECT_THAT(std::string(status_.message()), HasSubstr("; not tried: third"));
   EXPECT_EQ(coordinator_.applied().size(), 2U);
   EXPECT_EQ(RunJson({"apply", "-f", file})["applied"][0]["result"], "created");
 }

@@ -55,5 +55,14 @@ TEST(ErrorsTest, ReasonsThatAnOperatorMeetsHaveANextStep) {
   }
 }
 
+TEST(ErrorsTest, MoreWorkersAreTheNextStepOnlyForOneThatIsDrained) {
+  const auto step = [](const ErrorMetadata& metadata) {
+    return NextStep(MakeError(absl::StatusCode::kFailedPrecondition, Reason::kNotReady,
+                              "another apply was faster", metadata));
+  };
+  EXPECT_EQ(step({{"worker", "w0"}}), "add workers; 'syctl get workers' lists them");
+  EXPECT_EQ(step({{"deployment", "local"}}), "");
+}
+
 }  // namespace
 }  // namespace switchyard::ctl

@@ -9,9 +9,9 @@
 #include "nlohmann/json.hpp"
 
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 #include "model/io/checkpoint_error.h"
 #include "model/io/config_reader.h"
-#include "model/io/utf8.h"
 
 namespace switchyard {
 namespace {

@@ -218,6 +218,15 @@ TEST(ConfigFileTest, BrokenYamlNamesTheLine) {
   EXPECT_EQ(spec.status().message().substr(0, 32), "deployment.yaml:3: is not YAML: ");
 }
 
+// Messages take UTF-8 only, and a library would print its own lines about it.
+TEST(ConfigFileTest, BytesThatAreNotUtf8NameTheLine) {
+  const auto spec = Read("name: demo\n# caf\xe9\ncheckpoint: /m\n");
+
+  EXPECT_THAT(spec, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_EQ(spec.status().message(),
+            "deployment.yaml:2: has a byte that is not UTF-8 text; save the file as UTF-8");
+}
+
 TEST(ConfigFileTest, ReadsDeploymentsOfSeveralDocuments) {
   const TempFile file(std::string(kDeployment) + "---\nname: second\ncheckpoint: /m2\n");
 

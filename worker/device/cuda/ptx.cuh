@@ -149,6 +149,10 @@ __device__ __forceinline__ std::uint32_t LoadAcquire(const std::uint32_t* at) {
   asm volatile("ld.acquire.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
 }
+// The compiler keeps it, and its place among accesses like it.
+__device__ __forceinline__ void StoreStrong(std::uint32_t* at, std::uint32_t value) {
+  asm volatile("st.volatile.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
 __device__ __forceinline__ void AddRelease(std::uint32_t* at, std::uint32_t value) {
   asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }

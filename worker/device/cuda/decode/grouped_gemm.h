@@ -64,7 +64,7 @@ struct GemmOutput {
 };
 
 // Device memory through which CTAs hand on sums, so that the last units are cut into equal shares.
-// Of one stream at a time; zero before its first use, and left ready for the next.
+// It belongs to one stream at a time, is zero before its first use, and is left ready for the next.
 struct GemmCarry {
   std::byte* memory = nullptr;  // 256-byte aligned; null: units stay whole
   std::int64_t bytes = 0;       // at least CarryBytesOf the plan
@@ -79,7 +79,7 @@ struct GemmPlan {
   GemmCarry carry = {};  // not used for narrow weights
 };
 
-// Of a product with `ctas` CTAs.
+// Returns the bytes that a product with `ctas` CTAs needs.
 std::int64_t CarryBytesOf(WeightOrder order, int row_tile, int ctas);
 
 // A plan for `groups` groups that have rows, a busy one about `rows` of them. It takes `carry`

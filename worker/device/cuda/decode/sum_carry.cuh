@@ -55,7 +55,7 @@ class SumCarry {
   // After all Take of this thread; a whole warp calls it.
   __device__ __forceinline__ void Clear() {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) *reinterpret_cast<volatile std::uint32_t*>(flag_) = 0;
+    if (threadIdx.x % 32 == 0) StoreStrong(flag_, 0);
   }
 
  private:

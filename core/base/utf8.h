@@ -1,5 +1,5 @@
-// Converts arbitrary bytes to a valid proto3 string. Such a field must be UTF-8; otherwise the peer
-// refuses the whole message. Pure; thread-safe.
+// UTF-8 as RFC 3629 defines it: shortest forms, no surrogates, nothing above U+10FFFF. Proto3
+// strings must be UTF-8; otherwise the peer refuses the whole message. Pure; thread-safe.
 #pragma once
 
 #include <cstddef>
@@ -13,5 +13,8 @@ namespace switchyard {
 // is longer than `bytes_max`, cuts it between two characters and ends it with "...". The result is
 // never longer than `bytes_max`.
 std::string CutUtf8(absl::string_view text, std::size_t bytes_max);
+
+// The byte at which the first invalid sequence starts; text.size() when there is none. O(n).
+std::size_t FindInvalidUtf8(absl::string_view text);
 
 }  // namespace switchyard

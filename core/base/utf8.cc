@@ -1,5 +1,6 @@
-#include "model/io/utf8.h"
+#include "core/base/utf8.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstring>
 
@@ -41,6 +42,28 @@ std::size_t SequenceBytes(absl::string_view text, std::size_t at) {
 }
 
 }  // namespace
+
+std::string CutUtf8(absl::string_view text, std::size_t bytes_max) {
+  constexpr absl::string_view kEllipsis = "...";
+  const bool cut = text.size() > bytes_max;
+  // Room for "..." is reserved only if the text is cut.
+  const std::size_t tail = cut ? std::min(kEllipsis.size(), bytes_max) : 0;
+  std::string out;
+  for (std::size_t i = 0; i < text.size();) {
+    const std::size_t length = SequenceBytes(text, i);
+    const std::size_t taken = std::max<std::size_t>(length, 1);
+    // A character is taken whole or not at all.
+    if (out.size() + taken > bytes_max - tail) break;
+    if (length == 0) {
+      out += '?';
+    } else {
+      out.append(text.data() + i, length);
+    }
+    i += taken;
+  }
+  out.append(kEllipsis.data(), tail);
+  return out;
+}
 
 std::size_t FindInvalidUtf8(absl::string_view text) {
   std::size_t at = 0;
