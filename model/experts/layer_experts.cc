@@ -65,6 +65,16 @@ struct LayerExperts::Share {
   Projection projection = Projection::kGate;
 };
 
+std::array<Sha256Digest, 3> RawExpert::Stored() const {
+  std::array<Sha256Digest, 3> hashes;
+  for (std::size_t p = 0; p < hashes.size(); ++p) {
+    Sha256Stream stored;
+    for (const RawTensor& tensor : projections[p].tensors) stored.Update(tensor.bytes);
+    hashes[p] = stored.Finish();
+  }
+  return hashes;
+}
+
 std::optional<float> LayerInputScales::InputGlobalScale() const {
   // A row is encoded once for all its experts, so they must agree on the scale.
   if (gate_up_max == 0 || gate_up_min != gate_up_max) return std::nullopt;
@@ -263,10 +273,6 @@ absl::StatusOr<RawExpert> LayerExperts::Load(std::int32_t expert) const {
   for (const Projection projection : kAllProjections) {
     const auto index = static_cast<std::size_t>(projection);
     SY_ASSIGN_OR_RETURN(raw.projections[index], Load(expert, projection));
-    Sha256Stream stored;
-    // In the order of the layout's tensors, which is the manifest's.
-    for (const RawTensor& tensor : raw.projections[index].tensors) stored.Update(tensor.bytes);
-    raw.stored[index] = stored.Finish();
   }
   return raw;
 }

@@ -26,8 +26,10 @@ namespace switchyard {
 // checkpoints have global scales that differ by up to ten times.
 struct RawExpert {
   std::array<RawProjection, 3> projections;  // by Projection
-  std::array<Sha256Digest, 3> stored;        // of each projection's tensors, one after the other
 
+  // The hashes of each projection's tensors, one after the other in the order of the layout, which
+  // is the manifest's. Costs a SHA-256 over all bytes: some 0.8 ms for each MB.
+  [[nodiscard]] std::array<Sha256Digest, 3> Stored() const;
   [[nodiscard]] const RawProjection& of(Projection projection) const {
     return projections[static_cast<std::size_t>(projection)];
   }

@@ -139,8 +139,7 @@ int EndWith(const absl::Status& status, Logger* logger) {
   logger->WriteLast(status.message(), {{"code", absl::StatusCodeToString(status.code())},
                                        {"reason", std::string(ReasonName(ReasonOf(status)))}});
   const Reason reason = ReasonOf(status);
-  const bool wrong = absl::IsInvalidArgument(status) || absl::IsNotFound(status);
-  const bool usage = (wrong && reason == Reason::kBadConfig) ||
+  const bool usage = (absl::IsInvalidArgument(status) && reason == Reason::kBadConfig) ||
                      (absl::IsUnimplemented(status) && reason == Reason::kUnsupported);
   return usage ? kExitUsage : kExitFailed;
 }

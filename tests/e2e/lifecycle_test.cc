@@ -230,7 +230,9 @@ TEST_P(LifecycleTest, WhatHappensAndWhoIsThereIsListed) {
   ASSERT_EQ(sessions.size(), 2U);
   EXPECT_EQ(sessions[0]["source"], "cpu");
   EXPECT_NE(sessions[0]["peer"], "");
-  EXPECT_EQ(Do({"get", "sessions", "other", "-o", "table"}), "There are no sessions.\n");
+  const ProgramResult unknown = Syctl({"get", "sessions", "other", "-o", "table"});
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("unknown deployment other; known: local"));
   if (std::string(GetParam()) != "gateway") {
     // Steps that a gateway runs on its own experts are not requests.
     const Json busy = Json::parse(Do({"top"}));

@@ -38,7 +38,7 @@ constexpr char kKinds[] = "cpu";
 
 absl::StatusOr<std::unique_ptr<DeviceBackend>> MakeCuda(absl::string_view /*text*/,
                                                         Logger* /*log*/) {
-  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
                    absl::StrCat("this build has no CUDA device; configure it with ",
                                 "-DSWITCHYARD_CUDA=ON, or choose one of: ", kKinds),
                    {{"want", "cuda"}, {"have", kKinds}});

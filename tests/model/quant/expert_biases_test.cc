@@ -81,7 +81,7 @@ TEST(ExpertBiasesTest, BiasesOfPackedExpertsAreCutOutOfTheirTensor) {
       EXPECT_EQ(Dequantize(raw.of(projection)), Dequantize(plain.of(projection)));
       EXPECT_EQ(layer.experts->Extents(expert, projection)->size(), 2U);
     }
-    EXPECT_NE(raw.stored, plain.stored);  // other experts, so other hashes
+    EXPECT_NE(raw.Stored(), plain.Stored());  // other experts, so other hashes
   }
 }
 

@@ -10,7 +10,6 @@
 #include <unistd.h>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -286,9 +285,6 @@ TEST_F(ProgramsTest, BadOptionsAreRefusedBeforeAnythingStarts) {
   };
   EXPECT_EQ(Run("switchyard-coordinator", {"--listen", "nowhere"}), 2);
   EXPECT_THAT(Log(), HasSubstr("\"nowhere\" is not \"host:port\""));
-  EXPECT_EQ(Run("switchyard-coordinator", {"--deployment", "no_such_file.yaml"}), 2);
-  EXPECT_THAT(Log(), HasSubstr("cannot read no_such_file.yaml"));
-  EXPECT_EQ(worker({"--tls-dir", "no_such_folder"}), 2);
   EXPECT_EQ(Run("switchyard-coordinator", {"--store", "punchcards"}), 2);
   EXPECT_THAT(Log(), HasSubstr("punchcards"));
   EXPECT_EQ(Run("switchyard-coordinator", {"--log-level", "loud"}), 2);
@@ -433,17 +429,14 @@ TEST_F(ProgramsTest, AWorkerWithoutItsGpuEndsWithTheReason) {
   SY_ASSERT_OK_AND_ASSIGN(ChildProcess coordinator, Start("switchyard-coordinator", {}));
   SY_ASSERT_OK_AND_ASSIGN(const std::string address, coordinator.WaitForLine("ready ", kLong));
 
-  const int code =
-      Run("switchyard-worker", {"--coordinator", address, "--id", "w0", "--device", "cuda:4000"});
+  EXPECT_EQ(
+      Run("switchyard-worker", {"--coordinator", address, "--id", "w0", "--device", "cuda:4000"}),
+      1);
 
   EXPECT_THAT(Log(),
               ::testing::AnyOf(HasSubstr("this build has no CUDA device"),
                                HasSubstr("no usable GPU: "), HasSubstr("so none of index 4000")));
-  // Another build is needed, or another machine, which may get its driver yet.
-  const bool lacks = absl::StrContains(Log(), "this build has no CUDA device");
-  EXPECT_EQ(code, lacks ? 2 : 1);
-  EXPECT_THAT(Log(), HasSubstr(lacks ? "[code=UNIMPLEMENTED reason=UNSUPPORTED]"
-                                     : "[code=FAILED_PRECONDITION reason=UNSUPPORTED]"));
+  EXPECT_THAT(Log(), HasSubstr("[code=FAILED_PRECONDITION reason=UNSUPPORTED]"));
   EXPECT_TRUE(coordinator.running());
   EXPECT_THAT(Syctl(address, "get workers"), ::testing::Not(HasSubstr("w0")));
 }

@@ -11,6 +11,7 @@
 #include "core/format/bf16.h"
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/device_kernels.h"
+#include "tests/cuda/graph_replay.h"
 #include "tests/cuda/random_weights.h"
 #include "tests/cuda/routing.h"
 
@@ -154,6 +155,29 @@ TEST_P(FusedFfnTest, RepeatsToTheBitUnderChangingRoutings) {
     }
   }
   Check(cudaDeviceSynchronize(), "run");
+}
+
+TEST_P(FusedFfnTest, TenThousandReplaysGiveTheSameBytes) {
+  const FfnShape shape = {2048, 768};
+  const LandedRows rows(WeightType::kFp8, kSourceRows, shape.hidden, 9);
+  const IndexRouting routing({20, 0, 23, 11, 30, 5, 0, 16}, kSourceRows, 3);
+  Experts experts(shape, 8, routing.slots());
+  std::vector<std::uint16_t> first;
+
+  testing::ReplayLong(
+      [&](cudaStream_t stream) {
+        for (int i = 0; i < 2; i++) {
+          Check(FusedFfn(experts.Arguments(rows, routing), Plan(), true, stream), "FusedFfn");
+        }
+      },
+      [&] {
+        if (first.empty()) first = experts.out.ToHost();
+        EXPECT_EQ(experts.out.ToHost(), first);
+        experts.out.Fill(0xff);
+        return !HasFailure();
+      });
+
+  EXPECT_FALSE(first.empty());
 }
 
 TEST_P(FusedFfnTest, WritesNothingWithoutRows) {

@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 
 #include "tests/cuda/device_buffer.h"
+#include "tests/cuda/graph_replay.h"
 #include "tests/cuda/random_weights.h"
 #include "tests/cuda/routing.h"
 #include "worker/device/cuda/decode/grouped_gemm.h"
@@ -65,10 +66,10 @@ class Product {
   }
 
   void Poison() { out_.Fill(0xff); }
-  void Run(GemmPlan plan, bool cut) {
+  void Run(GemmPlan plan, bool cut, cudaStream_t stream = nullptr) {
     if (cut) plan.carry = {carry_.get(), carry_.count()};
     Check(GroupedGemm(rows_.rows(routing_.rows()), routing_.groups(), weights_.packed(), view_,
-                      plan, true, nullptr),
+                      plan, true, stream),
           "GroupedGemm");
   }
   [[nodiscard]] std::vector<std::byte> Bytes() const { return out_.ToHost(); }
@@ -126,6 +127,31 @@ TEST_P(SumCarryTest, AFewCutUnits) {
     product.Run({32, 4, 5, ctas}, true);
     ASSERT_EQ(product.Bytes(), whole) << "CTAs " << ctas;
   }
+}
+
+// Two products behind each other, as in a layer: they share the memory of their sums.
+TEST_P(SumCarryTest, TenThousandReplaysGiveTheSameBytes) {
+  const std::int64_t flags = CarryBytesOf(GetParam().order, 64, 0);
+  Product product(GetParam(), {20, 0, 0, 25, 14, 30, 0, 1, 19}, 3072, 2048);
+  product.Poison();
+  product.Run({32, 3, 4, 0}, false);
+  const std::vector<std::byte> whole = product.Bytes();
+
+  int looks = 0;
+  testing::ReplayLong(
+      [&](cudaStream_t stream) {
+        product.Run({32, 4, 5, 50}, true, stream);
+        product.Run({32, 4, 5, 100}, true, stream);
+      },
+      [&] {
+        looks++;
+        EXPECT_EQ(product.Bytes(), whole) << "after " << looks << " thousand";
+        EXPECT_TRUE(product.IsClear(flags)) << "after " << looks << " thousand";
+        product.Poison();
+        return !HasFailure();
+      });
+
+  EXPECT_EQ(looks, 10);
 }
 
 INSTANTIATE_TEST_SUITE_P(Cases, SumCarryTest, ::testing::ValuesIn(kCases),
