@@ -84,8 +84,9 @@ void KeepIf(List* list, Wanted wanted) {
   }
 }
 
-// For a list in which `name` selects and selected nothing. Errors: kNotFound (BAD_REQUEST) where
-// no deployment has that name, nor, if asked, a worker; those of calls.
+// Tells an empty list of something that is there from one of a wrong name. Errors: kNotFound
+// (BAD_REQUEST) where no deployment is called `name`, nor, with `workers_too`, a worker; those of
+// calls.
 absl::Status CheckSomethingIsNamed(const Run& run, const std::string& name, bool workers_too) {
   SY_ASSIGN_OR_RETURN(const auto deployments, run.coordinator.Deployments());
   std::vector<std::string> known;

@@ -63,6 +63,15 @@ TEST_F(ConfigTest, RefusesWhatIsNotThere) {
   EXPECT_THAT(unknown.err, HasSubstr("unknown context a"));
 }
 
+TEST_F(ConfigTest, AFileThatIsNotYamlIsAMistakeOfUsage) {
+  dir_.Write("syctl.yaml", "contexts: [1,\n");
+
+  const SyctlResult result = Run({"config", "get-contexts"});
+
+  EXPECT_EQ(result.exit_code, 2);
+  EXPECT_THAT(result.err, HasSubstr("syctl.yaml:2: is not YAML"));
+}
+
 TEST_F(ConfigTest, FlagThenContextThenVariableThenCurrentContext) {
   const std::string nobody = "127.0.0.1:1";
   const std::vector<std::string> get{"get", "workers", "-o", "name"};

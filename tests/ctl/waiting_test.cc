@@ -146,6 +146,16 @@ TEST_F(WaitingTest, AWorkerThatIsNotDrainedOrNotThereIsNotWaitedFor) {
               FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownWorker));
 }
 
+TEST_F(WaitingTest, WaitingForACordonedWorkerToBeLiveSaysWhatMakesItSo) {
+  w0().set_state(v1::WORKER_STATE_CORDONED);
+
+  const absl::Status status = WaitForWorker(For(0.01), "w0", Condition::kLive);
+
+  EXPECT_THAT(status, FailsWith(absl::StatusCode::kDeadlineExceeded, Reason::kNotReady));
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("cordoned; 'syctl uncordon worker w0' makes it live"));
+}
+
 TEST_F(WaitingTest, ForAWorkerThatJoins) {
   const v1::ListWorkersResponse joined = coordinator_.workers;
   coordinator_.workers.clear_workers();

@@ -1,5 +1,5 @@
-// What a CTA of a grouped product at decode (grouped_gemm.cuh) has in shared memory, by the kinds
-// of product.
+// GemmShape says what a CTA of a grouped product at decode (grouped_gemm.cuh) has in shared memory,
+// which depends on the kind of the product.
 #pragma once
 
 #include "worker/device/cuda/decode/group_table.cuh"

@@ -1,5 +1,9 @@
 // Sums of a unit that one CTA begins and the next one finishes (unit_pieces.cuh), in device memory.
 //
+// The reader waits without a deadline of its own: it waits only for the CTA before it, which began
+// earlier and waits for nobody before it leaves these sums. A kernel that does not end all the same
+// is the device's fault, after a minute (backend/cuda_stream.cc).
+//
 // Each multiplying warp hands its own sums to the same warp of the next CTA. The reader clears the
 // flag, so the memory is ready for the next kernel of the stream.
 //
@@ -20,7 +24,7 @@ constexpr int kCarryCtasMax = 1024;
 // The same for any number of CTAs: flags of one kernel are never sums of another.
 constexpr int kCarryFlagBytes = kCarryCtasMax * kCarryWarps * 4;
 
-// Of a CTA with kSums 4-byte sums in each multiplying thread.
+// SumCarry is that of a CTA with kSums 4-byte sums in each multiplying thread.
 template <int kSums>
 class SumCarry {
  public:

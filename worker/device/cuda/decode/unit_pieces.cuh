@@ -27,7 +27,8 @@ __device__ __forceinline__ bool operator==(const Piece& a, const Piece& b) {
          a.unit.row_tile == b.unit.row_tile && a.first == b.first && a.end == b.end;
 }
 
-// What a CTA does, in the order of the fields. Units are numbers as UnitWalk counts them.
+// CtaShare is what a CTA does, in the order of the fields. Units are numbers as UnitWalk counts
+// them.
 template <bool kCuts>
 struct CtaShare {
   int rounds_end;     // whole units below it: that of the CTA's number, and each gridDim.x behind
