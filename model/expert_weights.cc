@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
+#include "core/base/mutex.h"
+#include "core/base/parallel_each.h"
 #include "core/base/status_macros.h"
 #include "model/experts/expert_names.h"
 #include "model/experts/expert_values.h"
@@ -42,40 +46,36 @@ absl::StatusOr<Sha256Digest> StoredHash(const Checkpoint& checkpoint, LayerId la
   return Sha256(absl::StrCat(bytes.ToHex(), " ", MeaningOf(quant, scales)));
 }
 
-// Hashes tensor after tensor through one buffer.
+// Hashes the projections of all experts.
 class ManifestBuilder {
  public:
   ManifestBuilder(const Checkpoint& checkpoint, const ManifestProgress& progress)
-      : checkpoint_(checkpoint), progress_(progress), piece_(kPieceBytes) {}
+      : checkpoint_(checkpoint), progress_(progress) {}
 
-  absl::StatusOr<WeightManifest> Build() {
-    WeightManifest manifest;
-    const auto count = [this](const TensorHash&, const std::vector<TensorExtent>& extents) {
-      for (const TensorExtent& extent : extents) total_bytes_ += extent.bytes;
-      return absl::OkStatus();
-    };
-    // A first pass over the headers only, so that progress can be a share of the whole.
-    SY_RETURN_IF_ERROR(ForEachProjection(count));
-    const auto hash = [&](TensorHash row, const std::vector<TensorExtent>& extents) {
-      SY_ASSIGN_OR_RETURN(const Sha256Digest bytes, Hash(extents));
+  absl::StatusOr<WeightManifest> Build(int threads) {
+    // From the headers only, so that progress can be a share of the whole.
+    SY_RETURN_IF_ERROR(Locate());
+    const auto hash = [this](std::size_t i) -> absl::Status {
+      SY_ASSIGN_OR_RETURN(const Sha256Digest bytes, Hash(extents_[i]));
+      TensorHash& row = manifest_.tensors[i];
       SY_ASSIGN_OR_RETURN(row.sha256, StoredHash(checkpoint_, row.layer, row.projection, bytes));
-      manifest.tensors.push_back(row);
       return absl::OkStatus();
     };
-    SY_RETURN_IF_ERROR(ForEachProjection(hash));
-    return manifest;
+    SY_RETURN_IF_ERROR(ParallelEach(extents_.size(), threads, hash));
+    return std::move(manifest_);
   }
 
  private:
-  using Visit = std::function<absl::Status(const TensorHash&, const std::vector<TensorExtent>&)>;
-  absl::Status ForEachProjection(const Visit& function) {
+  absl::Status Locate() {
     for (const LayerId layer : MoeLayersOf(checkpoint_.config())) {
       SY_ASSIGN_OR_RETURN(const LayerExperts* experts, checkpoint_.ExpertsOf(layer));
       for (std::int32_t expert = 0; expert < checkpoint_.config().experts; ++expert) {
         for (const Projection projection : kAllProjections) {
-          SY_ASSIGN_OR_RETURN(const std::vector<TensorExtent> extents,
+          SY_ASSIGN_OR_RETURN(std::vector<TensorExtent> extents,
                               experts->Extents(expert, projection));
-          SY_RETURN_IF_ERROR(function({layer, ExpertId{expert}, projection, {}}, extents));
+          for (const TensorExtent& extent : extents) total_bytes_ += extent.bytes;
+          manifest_.tensors.push_back({layer, ExpertId{expert}, projection, {}});
+          extents_.push_back(std::move(extents));
         }
       }
     }
@@ -84,31 +84,42 @@ class ManifestBuilder {
 
   absl::StatusOr<Sha256Digest> Hash(const std::vector<TensorExtent>& extents) {
     Sha256Stream stream;
-    for (const TensorExtent& extent : extents) SY_RETURN_IF_ERROR(Hash(extent, &stream));
+    const auto buffer = std::make_unique_for_overwrite<std::byte[]>(kPieceBytes);
+    for (const TensorExtent& extent : extents) {
+      SY_RETURN_IF_ERROR(Hash(extent, {buffer.get(), kPieceBytes}, &stream));
+    }
     return stream.Finish();
   }
 
-  absl::Status Hash(const TensorExtent& extent, Sha256Stream* stream) {
+  absl::Status Hash(const TensorExtent& extent, std::span<std::byte> buffer, Sha256Stream* stream) {
     for (std::uint64_t at = 0; at < extent.bytes;) {
-      const std::size_t bytes = std::min<std::uint64_t>(kPieceBytes, extent.bytes - at);
-      const std::span<std::byte> piece(piece_.data(), bytes);
+      const std::span<std::byte> piece =
+          buffer.first(std::min<std::uint64_t>(buffer.size(), extent.bytes - at));
       SY_RETURN_IF_ERROR(checkpoint_.ReadRange(extent.name, extent.offset + at, piece));
       stream->Update(piece);
-      at += bytes;
-      done_bytes_ += bytes;
-      if (progress_ && !progress_(done_bytes_, total_bytes_)) {
-        return absl::CancelledError(
-            absl::StrCat(checkpoint_.dir(), ": hashing of the expert weights was stopped"));
-      }
+      at += piece.size();
+      SY_RETURN_IF_ERROR(Report(piece.size()));
     }
     return absl::OkStatus();
   }
 
+  absl::Status Report(std::uint64_t bytes) {
+    const MutexLock lock(mutex_);
+    done_bytes_ += bytes;
+    if (!stopped_ && progress_) stopped_ = !progress_(done_bytes_, total_bytes_);
+    if (!stopped_) return absl::OkStatus();
+    return absl::CancelledError(
+        absl::StrCat(checkpoint_.dir(), ": hashing of the expert weights was stopped"));
+  }
+
   const Checkpoint& checkpoint_;
   const ManifestProgress& progress_;
-  std::vector<std::byte> piece_;
+  WeightManifest manifest_;
+  std::vector<std::vector<TensorExtent>> extents_;  // of each of its tensors
   std::uint64_t total_bytes_ = 0;
-  std::uint64_t done_bytes_ = 0;
+  Mutex mutex_;
+  std::uint64_t done_bytes_ SY_GUARDED_BY(mutex_) = 0;
+  bool stopped_ SY_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
@@ -201,8 +212,8 @@ absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId l
 }
 
 absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
-                                             const ManifestProgress& progress) {
-  return ManifestBuilder(checkpoint, progress).Build();
+                                             const ManifestProgress& progress, int threads) {
+  return ManifestBuilder(checkpoint, progress).Build(threads);
 }
 
 absl::Status VerifyExpert(const ModelConfig& config, LayerId layer, ExpertId expert,

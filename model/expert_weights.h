@@ -64,15 +64,17 @@ std::uint64_t ExpertBytes(const ModelConfig& config);
 absl::StatusOr<ExpertWeights> LoadExpert(const Checkpoint& checkpoint, LayerId layer,
                                          ExpertId expert);
 
-// Called for each piece with the bytes hashed so far and in total; false stops with kCancelled.
+// Called for each piece with the bytes hashed so far and in total, from one thread at a time; false
+// stops with kCancelled.
 using ManifestProgress = std::function<bool(std::uint64_t done_bytes, std::uint64_t total_bytes)>;
 
 // The SHA-256 of each projection of each routed expert: of its stored bytes, and for a quantized
 // one also of its layout's parameters, without which the bytes have no meaning. Reads in pieces, so
-// that memory does not grow with the model. Costs one read of the experts. Errors: as LoadExpert;
-// kCancelled when `progress` returns false.
+// that memory does not grow with the model. Costs one read of the experts, by `threads` threads
+// (ParallelEach). Errors: as LoadExpert; kCancelled when `progress` returns false.
 absl::StatusOr<WeightManifest> BuildManifest(const Checkpoint& checkpoint,
-                                             const ManifestProgress& progress = nullptr);
+                                             const ManifestProgress& progress = nullptr,
+                                             int threads = 1);
 
 // Compares `weights` with the rows of that layer and expert among `expected`.
 // Errors: kDataLoss (WEIGHT_HASH) naming the tensor and both hashes, or the row that is missing.

@@ -55,6 +55,26 @@ absl::StatusOr<ModelFacts> FactsOf(const Checkpoint& checkpoint) {
   return facts;
 }
 
+absl::StatusOr<ModelFacts> Load(const std::string& checkpoint, const ManifestProgress& progress,
+                                int threads) {
+  SY_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(checkpoint));
+  ModelFacts facts;
+  if (const auto* model = std::get_if<SyntheticModel>(&spec)) {
+    facts = FactsOf(ConfigOf(*model));
+    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*model, progress));
+  } else {
+    SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
+                        Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
+    SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened));
+    // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
+    // once.
+    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*opened, progress, threads));
+  }
+  // Here and not only in the coordinator: from here on every part indexes by these facts.
+  SY_RETURN_IF_ERROR(CheckFacts(facts));
+  return facts;
+}
+
 }  // namespace
 
 absl::StatusOr<ModelFacts> CheckModelFacts(const std::string& checkpoint) {
@@ -67,22 +87,13 @@ absl::StatusOr<ModelFacts> CheckModelFacts(const std::string& checkpoint) {
 
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint,
                                           const ManifestProgress& progress) {
-  SY_ASSIGN_OR_RETURN(const ModelSpec spec, ParseModelSpec(checkpoint));
-  ModelFacts facts;
-  if (const auto* model = std::get_if<SyntheticModel>(&spec)) {
-    facts = FactsOf(ConfigOf(*model));
-    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*model, progress));
-  } else {
-    SY_ASSIGN_OR_RETURN(const std::unique_ptr<Checkpoint> opened,
-                        Checkpoint::Open(std::get<CheckpointFolder>(spec).path));
-    SY_ASSIGN_OR_RETURN(facts, FactsOf(*opened));
-    // Last, since it reads every weight: a checkpoint whose layers cannot be served is refused at
-    // once.
-    SY_ASSIGN_OR_RETURN(facts.manifest, BuildManifest(*opened, progress));
-  }
-  // Here and not only in the coordinator: from here on every part indexes by these facts.
-  SY_RETURN_IF_ERROR(CheckFacts(facts));
-  return facts;
+  return Load(checkpoint, progress, 1);
+}
+
+ModelLoader LoaderWithThreads(int threads) {
+  return [threads](const std::string& checkpoint, const ManifestProgress& progress) {
+    return Load(checkpoint, progress, threads);
+  };
 }
 
 }  // namespace switchyard

@@ -15,7 +15,7 @@ namespace switchyard {
 // Reads a checkpoint's headers: its facts without the manifest. Called on a thread that may outlive
 // the driver.
 using ModelChecker = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint)>;
-// Reads a checkpoint. May take minutes, and calls `progress` meanwhile, from the same thread.
+// Reads a checkpoint. May take minutes, and calls `progress` meanwhile, from one thread at a time.
 // Called on a thread that may outlive the driver (Driver::Shutdown).
 using ModelLoader = std::function<absl::StatusOr<ModelFacts>(const std::string& checkpoint,
                                                              const ManifestProgress& progress)>;
@@ -29,5 +29,8 @@ absl::StatusOr<ModelFacts> CheckModelFacts(const std::string& checkpoint);
 // (BAD_CONFIG), kUnimplemented (UNSUPPORTED); kCancelled when `progress` says so. Thread-safe.
 absl::StatusOr<ModelFacts> LoadModelFacts(const std::string& checkpoint,
                                           const ManifestProgress& progress = nullptr);
+// The same with several threads, of which each hashes at some 1 GB/s; for a folder, since weights
+// of a synthetic model cost next to nothing.
+ModelLoader LoaderWithThreads(int threads);
 
 }  // namespace switchyard

@@ -204,14 +204,15 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   };
   SY_ASSIGN_OR_RETURN(
       const std::unique_ptr<Driver> driver,
-      Driver::Create(driver_options, {.store = std::move(store),
-                                      .check_model = CheckModelFacts,
-                                      .load_model = RememberingLoader(LoadModelFacts),
-                                      .clock = &clock,
-                                      .rng = &rng,
-                                      .logger = logger,
-                                      .once = &once,
-                                      .dial = dial}));
+      Driver::Create(driver_options,
+                     {.store = std::move(store),
+                      .check_model = CheckModelFacts,
+                      .load_model = RememberingLoader(LoaderWithThreads(options.read_threads)),
+                      .clock = &clock,
+                      .rng = &rng,
+                      .logger = logger,
+                      .once = &once,
+                      .dial = dial}));
   std::optional<StartProgress> progress;
   progress.emplace(&log, EnvironmentVariable("TERM").value_or(""),
                    [driver = driver.get()] { return ProgressOf(driver->View()); });

@@ -10,6 +10,7 @@
 #include "coordinator/store/registry.h"
 #include "core/base/default_address.h"
 #include "core/base/dial_address.h"
+#include "core/base/parallel_each.h"
 #include "core/base/units.h"
 #include "core/resolve/dtype_option.h"
 
@@ -63,6 +64,11 @@ void AddStore(CoordinatorSettings* settings, OptionTable* table) {
                       .help = "Files of deployments to apply at start; the flag may be repeated",
                       .unset = "none"},
                      &settings->deployments));
+  table->options.push_back(
+      IntegerOption({.key = "store.read_threads",
+                     .help = "Threads that hash the weights of a checkpoint when it is applied",
+                     .unset = "half of the CPUs, from 1 to 16"},
+                    &settings->read_threads, {1, 64}));
 }
 
 Option Time(OptionName name, Duration* value, Duration least = kMillisecond) {
@@ -235,7 +241,7 @@ OptionRule InOrder(const std::string& first_key, const Duration* first, const st
 }  // namespace
 
 // The usual port of a collector, on each process's own host.
-CoordinatorSettings::CoordinatorSettings() {
+CoordinatorSettings::CoordinatorSettings() : read_threads(HalfOfCpus()) {
   network.listen = kDefaultCoordinator;
   driver.coordinator.tracing.endpoint = "127.0.0.1:4317";
 }

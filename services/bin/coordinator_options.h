@@ -20,6 +20,7 @@ struct CoordinatorSettings {
   std::string page_hosts;  // with commas between
   std::string store = "sqlite:switchyard.sqlite";
   std::vector<std::string> deployments;
+  int read_threads = 1;
   DispatchOptions dispatch;
   DriverOptions driver;
   LogSettings log;

@@ -12,6 +12,7 @@
 
 #include "core/base/default_address.h"
 #include "core/base/name.h"
+#include "core/base/parallel_each.h"
 #include "core/base/port_range.h"
 #include "core/base/suggest.h"
 #include "services/worker/worker_server.h"
@@ -20,11 +21,6 @@
 
 namespace switchyard {
 namespace {
-
-// Half of the CPUs serve on while weights load.
-int DefaultLoadThreads() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 16);
-}
 
 std::string CheckAddress(const std::string& text) {
   const auto address = ParseListen(text);
@@ -138,7 +134,7 @@ WorkerSettings::WorkerSettings()
       leave_timeout(AgentOptions().leave_timeout),
       device(kDefaultDevice),
       gateway_memory_bytes_max(WorkerServerOptions().gateway_memory_bytes_max),
-      load_threads(DefaultLoadThreads()) {
+      load_threads(HalfOfCpus()) {
   network.listen = "127.0.0.1:0";
 }
 

@@ -115,6 +115,39 @@ TEST(ExpertWeightsTest, HashesLargeTensorsAsOne) {
   }
 }
 
+TEST(ExpertWeightsTest, SeveralThreadsHashAsOne) {
+  const TempDir dir;
+  WriteSmallCheckpoint(dir, SmallExperts(54));
+  SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
+  SY_ASSERT_OK_AND_ASSIGN(const WeightManifest one, BuildManifest(*checkpoint));
+  std::uint64_t last = 0;
+  std::uint64_t of = 0;
+  const auto progress = [&](std::uint64_t done, std::uint64_t total) {
+    EXPECT_GT(done, last);
+    last = done;
+    of = total;
+    return true;
+  };
+
+  SY_ASSERT_OK_AND_ASSIGN(const WeightManifest several, BuildManifest(*checkpoint, progress, 4));
+
+  EXPECT_EQ(several, one);
+  EXPECT_EQ(last, of);
+}
+
+TEST(ExpertWeightsTest, AStopEndsAllThreads) {
+  const TempDir dir;
+  WriteSmallCheckpoint(dir, SmallExperts(54));
+  SY_ASSERT_OK_AND_ASSIGN(const auto checkpoint, Checkpoint::Open(dir.path()));
+  int calls = 0;
+
+  const auto manifest = BuildManifest(
+      *checkpoint, [&](std::uint64_t, std::uint64_t) { return ++calls < 3; }, 4);
+
+  EXPECT_EQ(manifest.status().code(), absl::StatusCode::kCancelled);
+  EXPECT_EQ(calls, 3);
+}
+
 TEST(ExpertWeightsTest, HashingStopsOnRequest) {
   const TempDir dir;
   WriteSmallCheckpoint(dir, SmallExperts(54));

@@ -14,10 +14,10 @@
 
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "core/base/parallel_each.h"
 #include "core/base/status_macros.h"
 #include "core/held_expert_bytes.h"
 #include "worker/device/expert_view.h"
-#include "worker/expert/parallel_each.h"
 
 namespace switchyard {
 namespace {

@@ -26,7 +26,7 @@ TEST(CoordinatorOptionsTest, KeysReachTheCoordinator) {
   const testing::TempDir dir;
   const std::string file = dir.Write("c.yaml", R"(
 network: {listen: "0.0.0.0:7000", system_port: 7001}
-store: {location: "sqlite:plans.sqlite", deployments: [a.yaml]}
+store: {location: "sqlite:plans.sqlite", deployments: [a.yaml], read_threads: 3}
 leases: {lease_ttl: 3s, stuck_batch: 2m}
 timeouts: {prepare_timeout: 1h, retry_first: 10ms}
 limits: {max_deployments: 200, max_sessions: 9}
@@ -43,6 +43,7 @@ logging: {level: warn, format: json}
   EXPECT_EQ(settings.network.system_port, 7001);
   EXPECT_EQ(settings.store, absl::StrCat("sqlite:", dir.Join("plans.sqlite")));
   EXPECT_THAT(settings.deployments, ElementsAre(dir.Join("a.yaml")));
+  EXPECT_EQ(settings.read_threads, 3);
   EXPECT_EQ(settings.driver.coordinator.lease_ttl, std::chrono::seconds(3));
   EXPECT_EQ(settings.driver.coordinator.stuck_batch, std::chrono::minutes(2));
   EXPECT_EQ(settings.driver.coordinator.prepare_timeout, std::chrono::hours(1));

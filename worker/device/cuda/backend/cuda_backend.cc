@@ -36,7 +36,7 @@ CudaBackend::CudaBackend(const CudaOptions& options)
     : shared_(options.index, options.log),
       source_bytes_min_(options.source_bytes_min),
       sharing_(std::make_shared<SharingBudget>(options.shared_bytes_max)),
-      packer_(&shared_.fault) {}
+      packers_(&shared_.fault) {}
 
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
   SY_RETURN_IF_ERROR(CheckDevice(options.index));
@@ -143,7 +143,7 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& 
                                   "passed their self-test on this device"),
                      {{"format", name}});
   }
-  return packer_.Pack(shape, weights);
+  return packers_.Pack(shape, weights);
 }
 
 absl::StatusOr<std::unique_ptr<Exchange>> CudaBackend::MakeExchange(const ExchangeSpec& spec,

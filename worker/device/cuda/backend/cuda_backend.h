@@ -12,7 +12,7 @@
 #include "worker/device/cuda/backend/cuda_options.h"
 #include "worker/device/cuda/backend/cuda_sharing.h"
 #include "worker/device/cuda/backend/cuda_stream.h"
-#include "worker/device/cuda/backend/expert_packer.h"
+#include "worker/device/cuda/backend/packer_pool.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {
@@ -66,7 +66,7 @@ class CudaBackend final : public DeviceBackend {
   CapabilitySet capabilities_;
   std::vector<WireFormat> proven_formats_;
   std::vector<ActivationFormat> proven_roundings_;
-  ExpertPacker packer_;
+  PackerPool packers_;
 };
 
 }  // namespace switchyard

@@ -204,10 +204,9 @@ absl::StatusOr<ExpertPacker::Choice> ExpertPacker::Upload(const MoeShape& shape,
       fault_->Check(cudaMemsetAsync(misfits, 0, sizeof(found), stream_), "clearing a counter"));
   const Bf16* const parts[] = {view.gate.data(), view.up.data(), view.down.data()};
   for (std::int64_t i = 0; i < 3; ++i) {
-    SY_RETURN_IF_ERROR(fault_->Check(cudaMemcpyAsync(scratch_.data() + i * part_bytes_, parts[i],
-                                                     static_cast<std::size_t>(count) * sizeof(Bf16),
-                                                     cudaMemcpyHostToDevice, stream_),
-                                     "copying weights"));
+    const std::span<const Bf16> part(parts[i], static_cast<std::size_t>(count));
+    SY_RETURN_IF_ERROR(
+        upload_.Copy(std::as_bytes(part), scratch_.data() + i * part_bytes_, stream_));
     SY_RETURN_IF_ERROR(fault_->Check(
         cuda::FindCodeMisfits(Uploaded(i), count, &misfits->codes, stream_), "looking at weights"));
     const bool down = i == 2;
@@ -226,7 +225,6 @@ absl::StatusOr<ExpertPacker::Choice> ExpertPacker::Upload(const MoeShape& shape,
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> ExpertPacker::Pack(const MoeShape& shape,
                                                                  const ExpertWeightsView& view) {
-  const MutexLock lock(mutex_);
   SY_RETURN_IF_ERROR(Reserve(shape));
   SY_ASSIGN_OR_RETURN(const Choice choice, Upload(shape, view));
   const Projection gate_up[] = {

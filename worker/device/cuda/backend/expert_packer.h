@@ -12,17 +12,18 @@
 #include "absl/status/statusor.h"
 #include <cuda_runtime_api.h>
 
-#include "core/base/mutex.h"
 #include "worker/device/cuda/backend/cuda_experts.h"
 #include "worker/device/cuda/backend/cuda_memory.h"
+#include "worker/device/cuda/backend/upload_buffer.h"
 #include "worker/device/cuda/steps/weight_codes.h"
 
 namespace switchyard {
 
-// Uses the current device. Thread-safe; one Pack at a time.
+// Uses the current device. One thread at a time.
 class ExpertPacker {
  public:
-  explicit ExpertPacker(CudaFault* fault) : fault_(fault) {}
+  // `fault` outlives it.
+  explicit ExpertPacker(CudaFault* fault) : fault_(fault), upload_(fault) {}
   // Waits for what runs.
   ~ExpertPacker();
   ExpertPacker(const ExpertPacker&) = delete;
@@ -40,26 +41,23 @@ class ExpertPacker {
     cuda::WeightCode code = cuda::WeightCode::kBf16;  // unless the route has narrow weights
   };
 
-  absl::Status Reserve(const MoeShape& shape) SY_REQUIRES(mutex_);
-  absl::StatusOr<Choice> Upload(const MoeShape& shape, const ExpertWeightsView& view)
-      SY_REQUIRES(mutex_);
-  absl::Status Store(const MoeShape& shape, const Choice& choice, const cuda::ExpertFacts& facts)
-      SY_REQUIRES(mutex_);
-  absl::Status StoreMatrix(const cuda::CodedMatrix& matrix, const Choice& choice)
-      SY_REQUIRES(mutex_);
+  absl::Status Reserve(const MoeShape& shape);
+  absl::StatusOr<Choice> Upload(const MoeShape& shape, const ExpertWeightsView& view);
+  absl::Status Store(const MoeShape& shape, const Choice& choice, const cuda::ExpertFacts& facts);
+  absl::Status StoreMatrix(const cuda::CodedMatrix& matrix, const Choice& choice);
   // Gate and up, or down, in blocks of narrow_weights.h, which hold their scales along k.
   absl::Status StoreNarrow(const MoeShape& shape, const Choice& choice,
-                           const cuda::ExpertFacts& facts) SY_REQUIRES(mutex_);
-  [[nodiscard]] const std::uint16_t* Uploaded(std::int64_t index) const SY_REQUIRES(mutex_) {
+                           const cuda::ExpertFacts& facts);
+  [[nodiscard]] const std::uint16_t* Uploaded(std::int64_t index) const {
     return reinterpret_cast<const std::uint16_t*>(scratch_.data() + index * part_bytes_);
   }
 
   CudaFault* const fault_;
-  Mutex mutex_;
   cudaStream_t stream_ = nullptr;
+  UploadBuffer upload_;
   // Gate, up and down as they came, then one matrix in its code, then the misfits of all.
-  CudaMemory scratch_ SY_GUARDED_BY(mutex_);
-  std::int64_t part_bytes_ SY_GUARDED_BY(mutex_) = 0;
+  CudaMemory scratch_;
+  std::int64_t part_bytes_ = 0;
 };
 
 }  // namespace switchyard

@@ -1,4 +1,4 @@
-#include "worker/expert/parallel_each.h"
+#include "core/base/parallel_each.h"
 
 #include <atomic>
 #include <barrier>

@@ -1,4 +1,4 @@
-#include "worker/expert/parallel_each.h"
+#include "core/base/parallel_each.h"
 
 #include <algorithm>
 #include <optional>
@@ -13,7 +13,7 @@
 namespace switchyard {
 namespace {
 
-// Staging prepares a coming epoch, and must not take CPUs from the steps of the present one.
+// Such work prepares what comes, and must not take CPUs from the steps of the present.
 constexpr int kNice = 10;
 
 class Items {
@@ -80,6 +80,10 @@ absl::Status ParallelEach(std::size_t count, int threads,
     items.Work();
   }
   return items.error();
+}
+
+int HalfOfCpus() {
+  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 16);
 }
 
 }  // namespace switchyard
