@@ -338,13 +338,7 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequ
   const std::string coming =
       applies_.Find([&](const DeploymentSpec& spec) { return Matches(request, spec); });
   if (!coming.empty()) return DeploymentBusy(coming, "being applied");
-  if (deletions_.Has(request.deployment)) {
-    return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
-                     absl::StrFormat("deployment %s is being deleted; name another one, or apply "
-                                     "it when it is gone",
-                                     request.deployment),
-                     {{"deployment", request.deployment}});
-  }
+  if (deletions_.Has(request.deployment)) return DeploymentLeaves(request.deployment);
   if (!request.deployment.empty()) return NoDeployment(request.deployment);
   return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
                    absl::StrFormat("no deployment serves model \"%s\"; apply one", request.model),

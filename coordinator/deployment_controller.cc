@@ -256,7 +256,11 @@ absl::StatusOr<PlanProposal> DeploymentController::ProposalFor(const DeploymentR
   absl::StatusOr<PlanProposal> proposal =
       ProposePlan(record, candidates, quarantine_, *context_.placement, now);
   if (!proposal.ok()) return proposal;
-  proposal->changes = ChangesOf(serving_.plan(), proposal->plan);
+  const auto way_out = [this](const PlanWorker& worker) {
+    const Member* member = std::as_const(*context_.members).Find(worker);
+    return std::string(member == nullptr ? "is gone" : member->WayOut());
+  };
+  proposal->changes = ChangesOf(serving_.plan(), proposal->plan, way_out);
   const std::vector<std::string> unusable =
       context_.members->Problems(serving_.plan(), record.spec.pools);
   proposal->left_out.insert(proposal->left_out.end(), unusable.begin(), unusable.end());

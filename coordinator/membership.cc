@@ -56,6 +56,14 @@ std::string Member::Problem() const {
   return "";
 }
 
+const char* Member::WayOut() const {
+  if (!stuck.empty()) return "is stuck";
+  if (duty == WorkerDuty::kDraining) return "is drained";
+  if (leaving) return "leaves";
+  if (!connected()) return "is lost";
+  return "is not needed";
+}
+
 void Membership::OpenStream(StreamId stream, TimePoint now) {
   if (streams_.size() >= options_->max_streams) {
     out_->Add(switchyard::CloseStream{

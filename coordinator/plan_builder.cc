@@ -183,7 +183,7 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
   return prepare;
 }
 
-std::string ChangesOf(const Plan* before, const Plan& next) {
+std::string ChangesOf(const Plan* before, const Plan& next, const WayOut& way_out) {
   std::int64_t all = 0;
   for (const LayerPlacement& layer : next.layers) {
     all += static_cast<std::int64_t>(layer.experts.size());
@@ -213,7 +213,7 @@ std::string ChangesOf(const Plan* before, const Plan& next) {
     });
   }
   for (const PlanWorker& worker : before->workers) {
-    if (!next.FindWorker(worker.id)) why.push_back(absl::StrCat(worker.id, " is gone"));
+    if (!next.FindWorker(worker.id)) why.push_back(absl::StrCat(worker.id, " ", way_out(worker)));
   }
   return absl::StrFormat("%d of %d experts move; %s", moved, all,
                          why.empty() ? "the same workers" : absl::StrJoin(why, ", "));

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -59,8 +60,10 @@ Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecor
                    WorkerOrdinal ordinal);
 
 // How many experts `next` places on workers that do not hold them in `before` (null: none), and
-// why: "24 of 192 experts move; w3 joins".
-std::string ChangesOf(const Plan* before, const Plan& next);
+// why: "24 of 192 experts move; w3 joins". `way_out` says what becomes of a worker that `next` does
+// without: "is drained".
+using WayOut = std::function<std::string(const PlanWorker&)>;
+std::string ChangesOf(const Plan* before, const Plan& next, const WayOut& way_out);
 
 // Physical experts, summed over all layers, that `plan` puts on its worker number `ordinal`.
 std::int32_t ExpertsOn(const Plan& plan, WorkerOrdinal ordinal);

@@ -8,7 +8,17 @@ namespace switchyard {
 
 absl::Status NoDeployment(const std::string& deployment) {
   return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
-                   absl::StrFormat("there is no deployment \"%s\"; apply it", deployment),
+                   absl::StrFormat("there is no deployment \"%s\"; 'syctl get deployments' lists "
+                                   "those there are",
+                                   deployment),
+                   {{"deployment", deployment}});
+}
+
+absl::Status DeploymentLeaves(const std::string& deployment) {
+  return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
+                   absl::StrFormat("deployment %s is being deleted; name another one, or apply it "
+                                   "when it is gone",
+                                   deployment),
                    {{"deployment", deployment}});
 }
 

@@ -8,8 +8,10 @@
 
 namespace switchyard {
 
-// kNotFound (UNKNOWN_MODEL): "there is no deployment "local"; apply it".
+// kNotFound (UNKNOWN_MODEL): "there is no deployment "local"; ...", and where to look.
 absl::Status NoDeployment(const std::string& deployment);
+// kNotFound (UNKNOWN_MODEL): "deployment local is being deleted; ...".
+absl::Status DeploymentLeaves(const std::string& deployment);
 // kUnavailable (NOT_READY): "deployment local is `with`; try again when that has finished".
 absl::Status DeploymentBusy(const std::string& deployment, absl::string_view with);
 

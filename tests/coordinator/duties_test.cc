@@ -30,6 +30,7 @@ TEST_F(DutyTest, ADrainedWorkerServesUntilTheOthersDoAndThenHoldsNothing) {
   EXPECT_THAT(view.warnings, ::testing::ElementsAre(HasSubstr("fewer than its min_workers, 3")));
   cluster.Advance(seconds(1));
   EXPECT_EQ(cluster.ServingWorkers(), "w0 w1 w2") << "the new plan is not there yet";
+  EXPECT_THAT(cluster.Deployment().activity, HasSubstr("experts move; w2 is drained)"));
 
   const Prepare prepare = cluster.worker("w0").Got<Prepare>().back();
   cluster.worker("w0").resident[{"demo", prepare.plan.epoch}] = {"demo", prepare.plan.epoch,

@@ -200,7 +200,8 @@ class DeploymentMoe final : public MoeProvider {
     // One session's counts alone would look like too few.
     if (!report.not_compared.empty()) report.workers.clear();
     for (const DispatchConfig& config : prefill_->grant().plan.configs) {
-      if (config.phase == Phase::kPrefill) report.prefill.push_back(config);
+      if (config.phase != Phase::kPrefill) continue;
+      report.prefill.push_back(ConfigOfSession(config, prefill_->grant().request));
     }
     return report;
   }

@@ -22,30 +22,29 @@ TextTable PlacementTable(const Plan& plan) {
   return table;
 }
 
-// The reasons in the plan, preceded by the reason for a session mode that differs from it.
-std::vector<std::string> Because(const DispatchConfig& config, DispatchMode mode) {
-  std::vector<std::string> reasons = config.trail;
-  if (mode != config.mode) {
-    reasons.insert(reasons.begin(), absl::StrCat("mode ", DispatchModeName(mode),
-                                                 ": requested by the session; the plan has ",
-                                                 DispatchModeName(config.mode)));
-  }
-  return reasons;
-}
-
 void AppendConfigs(const SessionGrant& grant, std::string* out) {
   for (const ConfigRow& row : SummarizeConfigs(grant.plan.configs)) {
     if (row.config.phase != grant.request.phase) continue;
-    // A session in another mode than the plan's still uses the plan's config.
-    const DispatchMode mode = grant.request.mode.value_or(row.config.mode);
-    absl::StrAppendFormat(out, "  layers %s, %s, %s: %s, %s\n", row.layers,
-                          PhaseName(row.config.phase), EdgeText(row.config.edge),
-                          DispatchModeName(mode), DispatchDtypeName(row.config.wire_dtype));
-    *out += Bullets(Because(row.config, mode), "    ", kWidth);
+    const DispatchConfig config = ConfigOfSession(row.config, grant.request);
+    absl::StrAppendFormat(out, "  layers %s, %s, %s: %s, %s\n", row.layers, PhaseName(config.phase),
+                          EdgeText(config.edge), DispatchModeName(config.mode),
+                          DispatchDtypeName(config.wire_dtype));
+    *out += Bullets(config.trail, "    ", kWidth);
   }
 }
 
 }  // namespace
+
+DispatchConfig ConfigOfSession(DispatchConfig config, const OpenSessionRequest& request) {
+  const DispatchMode mode = request.mode.value_or(config.mode);
+  if (mode == config.mode) return config;
+  config.trail.insert(
+      config.trail.begin(),
+      absl::StrCat("mode ", DispatchModeName(mode), ": requested by the session; the plan has ",
+                   DispatchModeName(config.mode)));
+  config.mode = mode;
+  return config;
+}
 
 std::string DescribePlan(const SessionGrant& prefill, const SessionGrant& decode) {
   std::string out =

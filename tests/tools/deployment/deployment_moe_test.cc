@@ -161,6 +161,10 @@ TEST_F(DeploymentMoeTest, AutoSendsPromptsNormalAndTokensLowLatency) {
   EXPECT_EQ(moe->decode().max_tokens, 512U);
   SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, moe->Report());
   for (const WorkerReport& worker : report.workers) EXPECT_THAT(worker.differences, IsEmpty());
+  // What eval prints of prompts: how they traveled, not what the deployment plans.
+  EXPECT_EQ(report.prefill.at(0).mode, DispatchMode::kNormal);
+  EXPECT_EQ(report.prefill.at(0).trail.at(0),
+            "mode normal: requested by the session; the plan has low_latency");
 }
 
 TEST_F(DeploymentMoeTest, CannotTellCountsAcrossAChangeOfThePlan) {
