@@ -82,7 +82,8 @@ struct Member {
   [[nodiscard]] bool stays() const { return !leaving && duty != WorkerDuty::kDraining; }
   // Why no plan uses it although it is connected; empty: nothing is wrong.
   [[nodiscard]] std::string Problem() const;
-  // What becomes of it when a plan that used it is followed by one that does not: "is drained".
+  // Says what becomes of it where a plan that used it is followed by one that does not: "is
+  // drained".
   [[nodiscard]] const char* WayOut() const;
   // nullptr unless the worker holds exactly this plan: number and hash.
   [[nodiscard]] const Hold* Find(const EpochKey& key, const PlanHash& hash) const;

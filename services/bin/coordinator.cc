@@ -131,12 +131,14 @@ std::vector<std::string> PageHosts(const std::string& text) {
   return absl::StrSplit(text, ',', absl::SkipEmpty());
 }
 
-// Metrics of a coordinator with its certificate.
+// Metrics of a coordinator with its certificate and its calls.
 std::function<MetricsText()> MetricsOf(const Driver* driver, HealthMonitor* monitor,
-                                       std::shared_ptr<const TransportSecurity> security) {
-  return [driver, monitor, security = std::move(security)] {
+                                       std::shared_ptr<const TransportSecurity> security,
+                                       std::shared_ptr<const CallCounter> calls) {
+  return [driver, monitor, security = std::move(security), calls = std::move(calls)] {
     MetricsText text = CoordinatorMetrics(driver->View(), driver->counters(), monitor->Look());
     AddOwnCertificate(security.get(), &text);
+    AddCalls(calls->Counts(), &text);
     return text;
   };
 }
@@ -172,12 +174,14 @@ void ApplyAll(Driver& driver, const std::vector<DeploymentSpec>& specs, FatalErr
 // The port listens already.
 GrpcServerOptions PortOptions(const CoordinatorSettings& options, const ListenAddress& listen,
                               std::shared_ptr<Listener> listener,
-                              std::shared_ptr<const TransportSecurity> security) {
+                              std::shared_ptr<const TransportSecurity> security,
+                              std::shared_ptr<CallCounter> calls) {
   GrpcServerOptions grpc;
   grpc.host = listen.host;
   grpc.port = listen.port;
   grpc.listener = std::move(listener);
   grpc.security = std::move(security);
+  grpc.calls = std::move(calls);
   grpc.reflection = options.reflection == "on";
   return grpc;
 }
@@ -220,14 +224,15 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   std::unique_ptr<CoordinatorServer> server;  // outlives the monitor, which sets its health
   CoordinatorHealth health(driver.get(), &clock);
   HealthMonitor monitor([&health] { return health.Look(); });
-  const auto metrics = MetricsOf(driver.get(), &monitor, security);
+  const auto calls = std::make_shared<CallCounter>();
+  const auto metrics = MetricsOf(driver.get(), &monitor, security, calls);
   SY_ASSIGN_OR_RETURN(const std::unique_ptr<SystemServer> system,
                       OpenSystemPort(options.network, listen.host, options.page_hosts, driver.get(),
                                      metrics, &monitor));
   ApplyAll(*driver, specs, fatal, *logger);
   SY_RETURN_IF_ERROR(fatal.why());
   CoordinatorServerOptions server_options;
-  server_options.grpc = PortOptions(options, listen, std::move(listener), security);
+  server_options.grpc = PortOptions(options, listen, std::move(listener), security, calls);
   server_options.incarnation = rng.NextId<Incarnation>();
   server_options.metrics = [metrics] { return metrics().families(); };
   SY_ASSIGN_OR_RETURN(server, CoordinatorServer::Start(server_options, driver.get()));

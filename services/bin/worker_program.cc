@@ -100,6 +100,7 @@ struct Worker {
   SystemRng rng;
   Logger* logger = nullptr;
   std::shared_ptr<const TransportSecurity> security;  // null: none
+  const std::shared_ptr<CallCounter> calls = std::make_shared<CallCounter>();
   std::unique_ptr<TraceExporter> traces;
   std::unique_ptr<ExpertNode> node;
   std::unique_ptr<AgentChannel> agent_channel;
@@ -200,6 +201,7 @@ MetricsText MetricsOf(const Worker& worker, std::int64_t weight_bytes_max) {
   facts.traces = worker.traces->counts();
   MetricsText text = WorkerMetrics(facts);
   AddOwnCertificate(worker.security.get(), &text);
+  AddCalls(worker.calls->Counts(), &text);
   return text;
 }
 
@@ -245,6 +247,7 @@ absl::Status StartServer(const WorkerSettings& options, const ListenAddress& lis
   server.grpc.port = listen.port;
   server.grpc.listener = std::move(listener);
   server.grpc.security = worker->security;
+  server.grpc.calls = worker->calls;
   server.worker_id = options.id;
   server.incarnation = worker->incarnation;
   server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;

@@ -74,6 +74,11 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
                              Millis(options.keepalive.ping_interval_min));
+  if (options.calls != nullptr) {
+    std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> counting;
+    counting.push_back(options.calls->MakeFactory());
+    builder.experimental().SetInterceptorCreators(std::move(counting));
+  }
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) {
     return MakeError(absl::StatusCode::kInternal, Reason::kInternal,
@@ -88,12 +93,15 @@ absl::StatusOr<std::unique_ptr<GrpcServer>> GrpcServer::Start(
   });
   std::string endpoint = JoinHostPort(options.host, listener->port());
   return std::unique_ptr<GrpcServer>(
-      new GrpcServer(std::move(server), std::move(listener), std::move(endpoint)));
+      new GrpcServer(std::move(server), std::move(listener), std::move(endpoint), options.calls));
 }
 
 GrpcServer::GrpcServer(std::unique_ptr<grpc::Server> server, std::shared_ptr<Listener> listener,
-                       std::string endpoint)
-    : server_(std::move(server)), listener_(std::move(listener)), endpoint_(std::move(endpoint)) {}
+                       std::string endpoint, std::shared_ptr<CallCounter> calls)
+    : calls_(std::move(calls)),
+      server_(std::move(server)),
+      listener_(std::move(listener)),
+      endpoint_(std::move(endpoint)) {}
 
 GrpcServer::~GrpcServer() { Shutdown(Duration{}); }
 

@@ -13,6 +13,7 @@
 
 #include "core/base/clock.h"
 #include "grpc/support/time.h"
+#include "services/grpc/call_counter.h"
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/listener.h"
 #include "services/security/transport_security.h"
@@ -37,6 +38,8 @@ struct GrpcServerOptions {
   bool reflection = false;
   // Mutual TLS and who may call what. Null: neither.
   std::shared_ptr<const TransportSecurity> security = nullptr;
+  // Counts the calls of the server. Null: nobody does.
+  std::shared_ptr<CallCounter> calls = nullptr;
 };
 
 // How a channel finds out who is at its other end. Null: it does not, and nothing is encrypted.
@@ -70,8 +73,9 @@ class GrpcServer {
 
  private:
   GrpcServer(std::unique_ptr<grpc::Server> server, std::shared_ptr<Listener> listener,
-             std::string endpoint);
+             std::string endpoint, std::shared_ptr<CallCounter> calls);
 
+  const std::shared_ptr<CallCounter> calls_;
   // Ends before the services, which the owner destroys after this object.
   std::unique_ptr<grpc::Server> server_;
   std::shared_ptr<Listener> listener_;

@@ -126,6 +126,33 @@ void AddBuildInfo(MetricsText* text) {
       .Add(1.0, {{"version", kProductVersion}});
 }
 
+void AddCalls(const std::vector<CallCounts>& calls, MetricsText* text) {
+  text->Begin(MetricType::kCounter, "grpc_server_started_total", "Calls that have begun.");
+  for (const CallCounts& call : calls) {
+    text->Add(
+        call.started,
+        {{"grpc_type", call.type}, {"grpc_service", call.service}, {"grpc_method", call.method}});
+  }
+  text->Begin(MetricType::kCounter, "grpc_server_handled_total",
+              "Calls that have ended, by their status code.");
+  for (const CallCounts& call : calls) {
+    for (std::size_t code = 0; code < kStatusCodes; ++code) {
+      if (call.handled[code] == 0) continue;
+      text->Add(call.handled[code], {{"grpc_type", call.type},
+                                     {"grpc_service", call.service},
+                                     {"grpc_method", call.method},
+                                     {"grpc_code", StatusCodeLabel(code)}});
+    }
+  }
+  text->Begin(MetricType::kHistogram, "grpc_server_handling_seconds",
+              "From the begin of a call to its end.");
+  for (const CallCounts& call : calls) {
+    text->Add(
+        call.seconds,
+        {{"grpc_type", call.type}, {"grpc_service", call.service}, {"grpc_method", call.method}});
+  }
+}
+
 void AddHealth(const Health& health, MetricsText* text) {
   text->Begin(MetricType::kGauge, "moe_live", "1 if /livez answers 200, else 0.")
       .Add(health.live() ? 1.0 : 0.0);

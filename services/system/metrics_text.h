@@ -25,6 +25,7 @@
 #include "absl/strings/string_view.h"
 
 #include "core/base/histogram.h"
+#include "services/grpc/call_counter.h"
 #include "services/system/health_monitor.h"
 
 namespace switchyard {
@@ -76,6 +77,9 @@ inline constexpr char kMetricsContentType[] = "text/plain; version=0.0.4; charse
 
 // moe_build_info{version}, which has the value 1.
 void AddBuildInfo(MetricsText* text);
+// grpc_server_started_total, grpc_server_handled_total and grpc_server_handling_seconds, with the
+// labels that go-grpc-prometheus gave them, which dashboards know.
+void AddCalls(const std::vector<CallCounts>& calls, MetricsText* text);
 // moe_live and moe_ready.
 void AddHealth(const Health& health, MetricsText* text);
 // moe_certificate_not_before_timestamp_seconds and moe_certificate_not_after_timestamp_seconds, in
