@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/amount_text.h"
+
 namespace switchyard::ctl {
 namespace {
 
@@ -193,7 +195,7 @@ Check CheckVersions(const ServiceFacts& facts) {
   const auto told = std::count_if(facts.workers.begin(), facts.workers.end(),
                                   [](const WorkerFacts& each) { return !each.version.empty(); });
   return Good(kVersionsCheck,
-              absl::StrCat(found, "; so have syctl and ", told, " workers that were asked"));
+              absl::StrCat(found, "; so have syctl and ", CountText(told, "worker"), " asked"));
 }
 
 Check CheckWorkerNames(const ServiceFacts& facts) {
@@ -215,8 +217,11 @@ Check CheckWorkerNames(const ServiceFacts& facts) {
   }
   const std::string rest =
       facts.unresolved == 0 ? "" : absl::StrCat("; ", facts.unresolved, " more were not looked up");
-  return Good(kWorkerDnsCheck,
-              absl::StrCat("all ", facts.worker_names.size(), " hosts of workers resolve", rest));
+  return Good(kWorkerDnsCheck, absl::StrCat(facts.worker_names.size() == 1
+                                                ? "the workers' host resolves"
+                                                : absl::StrCat("all ", facts.worker_names.size(),
+                                                               " hosts of workers resolve"),
+                                            rest));
 }
 
 Check CheckWorkerPorts(const ServiceFacts& facts) {
@@ -248,7 +253,9 @@ Check CheckWorkerPorts(const ServiceFacts& facts) {
     return Skipped(kWorkerPortsCheck, absl::StrCat("no worker was asked", more),
                    rest == 0 ? "start workers" : "give more --timeout");
   }
-  return Good(kWorkerPortsCheck, absl::StrCat("all ", asked, " ports answer from here", more));
+  const std::string which =
+      asked == 1 ? "the port answers" : absl::StrCat("all ", asked, " ports answer");
+  return Good(kWorkerPortsCheck, absl::StrCat(which, " from here", more));
 }
 
 std::vector<Check> ServiceChecks(const ServiceFacts& facts) {
