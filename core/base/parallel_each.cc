@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "core/base/mutex.h"
+#include "core/base/usable_cpus.h"
 
 namespace switchyard {
 namespace {
@@ -83,7 +84,7 @@ absl::Status ParallelEach(std::size_t count, int threads,
 }
 
 int HalfOfCpus() {
-  return std::clamp(static_cast<int>(std::thread::hardware_concurrency()) / 2, 1, 16);
+  return std::clamp(UsableCpus() / 2, 1, 16);
 }
 
 }  // namespace switchyard

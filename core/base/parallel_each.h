@@ -15,7 +15,7 @@ namespace switchyard {
 absl::Status ParallelEach(std::size_t count, int threads,
                           const std::function<absl::Status(std::size_t)>& work);
 
-// Threads for work that must not disturb what serves: half of this process's CPUs, from 1 to 16.
+// Threads for work that must not disturb what serves: half of UsableCpus, from 1 to 16.
 int HalfOfCpus();
 
 }  // namespace switchyard
