@@ -83,8 +83,6 @@ absl::Status ParallelEach(std::size_t count, int threads,
   return items.error();
 }
 
-int HalfOfCpus() {
-  return std::clamp(UsableCpus() / 2, 1, 16);
-}
+int HalfOfCpus() { return std::clamp(UsableCpus() / 2, 1, 16); }
 
 }  // namespace switchyard
