@@ -3,6 +3,8 @@
 #
 # switchyard_cuda_target(NAME): the device code of a target is for Hopper (sm_90a), host code may
 # include the runtime's headers, and the runtime is linked statically.
+# switchyard_cuda_portable(FILE...): the device code of these files is for Blackwell (sm_100) too, and
+# as PTX for what comes later. They use nothing that only Hopper has.
 include_guard(GLOBAL)
 
 if(NOT CMAKE_CUDA_COMPILER)
@@ -30,4 +32,9 @@ function(switchyard_cuda_target target)
   target_compile_options(${target} PRIVATE
     "$<$<COMPILE_LANGUAGE:CUDA>:-O3;-gencode=arch=compute_90a,code=sm_90a>"
     "$<$<COMPILE_LANGUAGE:CUDA>:-Xcompiler=-Wall,-Wextra,-Werror;-Werror=all-warnings>")
+endfunction()
+
+function(switchyard_cuda_portable)
+  set_source_files_properties(${ARGN}
+    PROPERTIES COMPILE_OPTIONS "-gencode=arch=compute_100,code=[sm_100,compute_100]")
 endfunction()

@@ -96,7 +96,7 @@ void AddDevice(WorkerSettings* settings, OptionTable* table) {
   auto& all = table->options;
   all.push_back(TextOption({.key = "device.device",
                             .help = "KIND or KIND:KEY=VALUE,...; keys of cpu: kernel_family, "
-                                    "compute_threads; of cuda: index, shared_mib_max"},
+                                    "compute_threads; of cuda: index, portable, shared_mib_max"},
                            &settings->device));
   all.push_back(WordListOption({.key = "device.wire_dtypes",
                                 .help = "Dtypes of rows to offer, bf16 among them",

@@ -7,6 +7,7 @@
 #include <memory>
 #include <ostream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/testing/late_device.h"
@@ -58,17 +59,21 @@ inline std::vector<ConformanceDevice> ConformanceDevices() {
                            return LateDevice::Create({.late_max = std::chrono::microseconds(50)});
                          }});
 #ifdef SY_WITH_CUDA
-  devices.push_back({.name = "cuda",
-                     .family = "cuda_sm90",
-                     .profile = "cuda_sm90",
-                     .middle_in_bf16 = true,
-                     .why_not_here =
-                         [] {
-                           const absl::Status made = MakeDevice("cuda").status();
-                           return absl::IsFailedPrecondition(made) ? std::string(made.message())
-                                                                   : std::string();
-                         },
-                     .make = [](int /*threads*/) { return MakeDevice("cuda"); }});
+  const std::pair<const char*, const char*> gpus[] = {{"cuda", "cuda_sm90"},
+                                                      {"cuda:portable=1", "cuda_sm90_portable"}};
+  for (const auto& [spec, family] : gpus) {
+    devices.push_back({.name = family,
+                       .family = family,
+                       .profile = "cuda_sm90",
+                       .middle_in_bf16 = true,
+                       .why_not_here =
+                           [spec = spec] {
+                             const absl::Status made = MakeDevice(spec).status();
+                             return absl::IsFailedPrecondition(made) ? std::string(made.message())
+                                                                     : std::string();
+                           },
+                       .make = [spec = spec](int /*threads*/) { return MakeDevice(spec); }});
+  }
 #endif
   return devices;
 }

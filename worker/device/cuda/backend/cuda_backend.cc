@@ -19,7 +19,7 @@
 namespace switchyard {
 namespace {
 
-constexpr char kProfile[] = "cuda_sm90";
+constexpr int kHopper = 9;
 constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 
 // The products of prefill gain little from more (docs/PERFORMANCE.md, Prefill).
@@ -34,9 +34,11 @@ bool HasKernels(QuantScheme scheme) { return scheme != QuantScheme::kMxfp8; }
 
 CudaBackend::CudaBackend(const CudaOptions& options)
     : shared_(options.index, options.log),
+      capability_major_(CapabilityMajor(options.index)),
+      portable_(options.portable || capability_major_ != kHopper),
       source_bytes_min_(options.source_bytes_min),
       sharing_(std::make_shared<SharingBudget>(options.shared_bytes_max)),
-      packers_(&shared_.fault) {}
+      packers_(&shared_.fault, portable_) {}
 
 absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Create(const CudaOptions& options) {
   SY_RETURN_IF_ERROR(CheckDevice(options.index));
@@ -57,11 +59,12 @@ absl::Status CudaBackend::Select() {
 }
 
 absl::Status CudaBackend::Prove(Logger* log) {
-  const DeviceProfile* profile = FindDeviceProfile(kProfile);
+  const DeviceProfile* profile =
+      FindDeviceProfile(capability_major_ == kHopper ? "cuda_sm90" : "cuda_sm100");
   capabilities_.device = DeviceKind::kCuda;
   capabilities_.device_profile = profile->name;
   capabilities_.gdn = GdnFactsOf(*profile);
-  capabilities_.kernel_family = profile->name;
+  capabilities_.kernel_family = absl::StrCat(profile->name, portable_ ? "_portable" : "");
   capabilities_.max_top_k = profile->max_top_k;
   // True when `status` is OK; logs what is not.
   const auto passed = [log](const absl::Status& status) {
@@ -148,6 +151,7 @@ absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& 
 
 absl::StatusOr<std::unique_ptr<Exchange>> CudaBackend::MakeExchange(const ExchangeSpec& spec,
                                                                     std::int32_t rank) {
+  if (portable_) return DeviceBackend::MakeExchange(spec, rank);
   const KeptContext kept(shared_.contexts);
   SY_RETURN_IF_ERROR(Select());
   SY_RETURN_IF_ERROR(MakeCodec({.format = spec.wire}).status());

@@ -1,4 +1,5 @@
-// A GPU as a device of a worker: Hopper, by the CUDA runtime.
+// A GPU as a device of a worker, by the CUDA runtime. Hopper has kernels of its own; later GPUs run
+// those that are portable.
 //
 // The runtime is linked statically and loads the driver when it is first called, so a program that
 // holds this code starts on machines without a GPU.
@@ -37,7 +38,8 @@ class CudaBackend final : public DeviceBackend {
                                                      std::size_t bytes) override;
   // Below it two launches and their events cost more than a CPU's copies and sums.
   [[nodiscard]] std::size_t source_bytes_min() const override { return source_bytes_min_; }
-  // Rows travel as FP8 or BF16; at most 256 tokens of a rank (exchange/exchange_shape.h).
+  // Rows travel as FP8 or BF16; at most 256 tokens of a rank (exchange/exchange_shape.h). Only with
+  // the kernels of Hopper.
   absl::StatusOr<std::unique_ptr<Exchange>> MakeExchange(const ExchangeSpec& spec,
                                                          std::int32_t rank) override;
   // Keeps codes of FP8 as E4M3, of INT8 as INT8, INT4 and NVFP4 in four bits, and all else as BF16.
@@ -61,6 +63,8 @@ class CudaBackend final : public DeviceBackend {
   [[nodiscard]] bool Rounds(ActivationFormat format) const;
 
   CudaShared shared_;
+  const int capability_major_;
+  const bool portable_;
   const std::size_t source_bytes_min_;
   const std::shared_ptr<SharingBudget> sharing_;  // its buffers hold it too
   CapabilitySet capabilities_;

@@ -25,6 +25,9 @@ struct CudaOptions {
   // Key shared_mib_max, in MiB: how much memory DeviceBackend::AllocateShared gives out in all; 0:
   // none, so that rows travel through memory of the host.
   std::int64_t shared_bytes_max = std::int64_t{1024} << 20;
+  // Key portable, 0 or 1: whether to use only the kernels that run on every GPU, as a GPU that is
+  // not Hopper does anyway. Slower, and its groups exchange no rows; for tests and for comparing.
+  bool portable = false;
   // Gets a warning for each part that failed its self-test, and an error when the GPU is lost. May
   // be null; outlives the device.
   Logger* log = nullptr;

@@ -8,7 +8,7 @@
 namespace switchyard {
 namespace {
 
-constexpr int kCapabilityMajor = 9;  // Hopper
+constexpr int kHopper = 9;
 
 absl::Status NoDevice(int index, const std::string& why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
@@ -58,11 +58,21 @@ absl::Status CheckDevice(int index) {
   if (asked != cudaSuccess) {
     return NoDevice(index, absl::StrCat("GPU ", index, ": ", cudaGetErrorString(asked)));
   }
-  if (major != kCapabilityMajor) {
+  if (!HasKernelsFor(major)) {
     return NoDevice(index, absl::StrCat("GPU ", index, " has compute capability ", major,
-                                        ".x, and the kernels of this build are for 9.0"));
+                                        ".x, and the kernels of this build are for 9.0, and for "
+                                        "10.0 and later"));
   }
   return absl::OkStatus();
 }
+
+int CapabilityMajor(int index) {
+  int major = 0;
+  (void)cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, index);
+  return major;
+}
+
+// The portable kernels are there for 10.0 as PTX too, which drivers compile for what comes later.
+bool HasKernelsFor(int capability_major) { return capability_major >= kHopper; }
 
 }  // namespace switchyard

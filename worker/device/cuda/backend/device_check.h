@@ -13,6 +13,12 @@ namespace switchyard {
 // GPUs or the GPU's generation, whichever is wrong.
 absl::Status CheckDevice(int index);
 
+// The major number of the compute capability of GPU `index`, which CheckDevice has accepted: 9 for
+// Hopper, which alone has all kernels of this build, or more.
+int CapabilityMajor(int index);
+// Of a GPU on which some kernels of this build run: those of Hopper, or the portable ones.
+bool HasKernelsFor(int capability_major);
+
 // "this build has CUDA 13.0, and no driver is loaded", from versions as the runtime gives them:
 // 1000 times the major one and 10 times the minor one; 0 for a driver that is not there.
 std::string CudaVersionsText(int runtime, int driver);

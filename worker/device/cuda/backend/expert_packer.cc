@@ -50,6 +50,12 @@ struct Misfits {
   cuda::NarrowMisfits narrow;
 };
 
+// The products of scaled_product.h run on every GPU.
+Route PortableRouteOf(const Misfits& misfits) {
+  if (misfits.codes.e4m3 == 0) return Route::kScaledE4m3;
+  return misfits.codes.int8 == 0 ? Route::kScaledInt8 : Route::kScaledBf16;
+}
+
 Route RouteOf(const MoeShape& shape, const ExpertWeightsView& view, const Misfits& misfits) {
   const bool e4m3 = misfits.codes.e4m3 == 0;
   const bool fp8_rows = IsFp8(view.inputs.format) && IsFp8(view.middle.format);
@@ -219,7 +225,7 @@ absl::StatusOr<ExpertPacker::Choice> ExpertPacker::Upload(const MoeShape& shape,
       cudaMemcpyAsync(&found, misfits, sizeof(found), cudaMemcpyDeviceToHost, stream_),
       "looking at weights"));
   SY_RETURN_IF_ERROR(fault_->Check(cudaStreamSynchronize(stream_), "looking at weights"));
-  const Route route = RouteOf(shape, view, found);
+  const Route route = portable_ ? PortableRouteOf(found) : RouteOf(shape, view, found);
   return Choice{.route = route, .code = CodeOf(route)};
 }
 

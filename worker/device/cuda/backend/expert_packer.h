@@ -22,8 +22,9 @@ namespace switchyard {
 // Uses the current device. One thread at a time.
 class ExpertPacker {
  public:
-  // `fault` outlives it.
-  explicit ExpertPacker(CudaFault* fault) : fault_(fault), upload_(fault) {}
+  // `fault` outlives it. `portable`: for the products that run on every GPU.
+  explicit ExpertPacker(CudaFault* fault, bool portable = false)
+      : fault_(fault), portable_(portable), upload_(fault) {}
   // Waits for what runs.
   ~ExpertPacker();
   ExpertPacker(const ExpertPacker&) = delete;
@@ -53,6 +54,7 @@ class ExpertPacker {
   }
 
   CudaFault* const fault_;
+  const bool portable_;
   cudaStream_t stream_ = nullptr;
   UploadBuffer upload_;
   // Gate, up and down as they came, then one matrix in its code, then the misfits of all.

@@ -17,7 +17,7 @@ std::unique_ptr<ExpertPacker> PackerPool::Take() {
   while (idle_.empty() && packers_ == kPackersMax) idle_changed_.Wait(mutex_);
   if (idle_.empty()) {
     ++packers_;
-    return std::make_unique<ExpertPacker>(fault_);
+    return std::make_unique<ExpertPacker>(fault_, portable_);
   }
   std::unique_ptr<ExpertPacker> packer = std::move(idle_.back());
   idle_.pop_back();

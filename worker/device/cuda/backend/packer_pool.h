@@ -18,8 +18,8 @@ class PackerPool {
   // 14 threads bring 14.5 GB to an H200 in 4.5 s with one packer, 3.4 s with 4 and 3.1 s with 8.
   static constexpr int kPackersMax = 4;
 
-  // `fault` outlives it.
-  explicit PackerPool(CudaFault* fault) : fault_(fault) {}
+  // As the constructor of ExpertPacker.
+  PackerPool(CudaFault* fault, bool portable) : fault_(fault), portable_(portable) {}
 
   // As ExpertPacker::Pack; waits while kPackersMax experts are being packed.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
@@ -30,6 +30,7 @@ class PackerPool {
   void Give(std::unique_ptr<ExpertPacker> packer);
 
   CudaFault* const fault_;
+  const bool portable_;
   Mutex mutex_;
   CondVar idle_changed_;
   std::vector<std::unique_ptr<ExpertPacker>> idle_ SY_GUARDED_BY(mutex_);

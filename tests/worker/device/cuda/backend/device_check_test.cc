@@ -25,6 +25,13 @@ TEST(DeviceCheckTest, SaysHowMuchMemoryIsNeededAndFree) {
   EXPECT_EQ(DeviceMemoryText({.needed_bytes = 7}), "7 bytes are needed");
 }
 
+TEST(DeviceCheckTest, HopperAndWhatCameLaterHasKernels) {
+  EXPECT_FALSE(HasKernelsFor(8));
+  EXPECT_TRUE(HasKernelsFor(9));
+  EXPECT_TRUE(HasKernelsFor(10));
+  EXPECT_TRUE(HasKernelsFor(12));
+}
+
 // On a machine without a driver every index is refused for that reason, and on any other this one
 // because no machine has so many GPUs. A device that cannot be had is an error: nothing else
 // computes in its place.

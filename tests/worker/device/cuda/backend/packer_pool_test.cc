@@ -86,7 +86,7 @@ TEST_F(PackerPoolTest, ManyThreadsPackAsOne) {
     const auto& packed = static_cast<const CudaPackedExpert&>(expert);
     return BytesAt(packed.facts().gate_up.weights, static_cast<std::size_t>(packed.bytes()));
   };
-  PackerPool pool(&fault_);
+  PackerPool pool(&fault_, /*portable=*/false);
   std::vector<std::unique_ptr<PackedExpert>> packed(kThreads * kRounds);
   {
     std::vector<std::jthread> threads;
