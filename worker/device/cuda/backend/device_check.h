@@ -16,7 +16,7 @@ absl::Status CheckDevice(int index);
 // The major number of the compute capability of GPU `index`, which CheckDevice has accepted: 9 for
 // Hopper, which alone has all kernels of this build, or more.
 int CapabilityMajor(int index);
-// Of a GPU on which some kernels of this build run: those of Hopper, or the portable ones.
+// Says whether some kernels of this build run there: those of Hopper, or the portable ones.
 bool HasKernelsFor(int capability_major);
 
 // "this build has CUDA 13.0, and no driver is loaded", from versions as the runtime gives them:
