@@ -2,39 +2,34 @@
 #pragma once
 
 #include <memory>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
-#include "core/base/mutex.h"
 #include "worker/device/cuda/backend/expert_packer.h"
+#include "worker/device/cuda/backend/shrinking_pool.h"
 
 namespace switchyard {
 
-// Uses the current device. Thread-safe. A packer is made when a thread finds none idle, and is
-// kept with its memory, which is about seven times that of an expert's largest projection in BF16.
+// Uses the current device. Thread-safe. A packer is kept with its memory, which is about seven
+// times that of an expert's largest projection in BF16.
 class PackerPool {
  public:
   // 14 threads bring 14.5 GB to an H200 in 4.5 s with one packer, 3.4 s with 4 and 3.1 s with 8.
   static constexpr int kPackersMax = 4;
 
   // As the constructor of ExpertPacker.
-  PackerPool(CudaFault* fault, bool portable) : fault_(fault), portable_(portable) {}
+  PackerPool(CudaFault* fault, bool portable)
+      : packers_(kPackersMax,
+                 [fault, portable] { return std::make_unique<ExpertPacker>(fault, portable); }) {}
 
-  // As ExpertPacker::Pack; waits while kPackersMax experts are being packed.
+  // As ExpertPacker::Pack; waits while as many experts are being packed as there may be packers.
   absl::StatusOr<std::unique_ptr<PackedExpert>> Pack(const MoeShape& shape,
-                                                     const ExpertWeightsView& view);
+                                                     const ExpertWeightsView& view) {
+    return packers_.Use([&](ExpertPacker& packer) { return packer.Pack(shape, view); });
+  }
 
  private:
-  std::unique_ptr<ExpertPacker> Take();
-  void Give(std::unique_ptr<ExpertPacker> packer);
-
-  CudaFault* const fault_;
-  const bool portable_;
-  Mutex mutex_;
-  CondVar idle_changed_;
-  std::vector<std::unique_ptr<ExpertPacker>> idle_ SY_GUARDED_BY(mutex_);
-  int packers_ SY_GUARDED_BY(mutex_) = 0;
+  ShrinkingPool<ExpertPacker> packers_;
 };
 
 }  // namespace switchyard

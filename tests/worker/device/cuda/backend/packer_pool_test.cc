@@ -107,5 +107,37 @@ TEST_F(PackerPoolTest, ManyThreadsPackAsOne) {
   EXPECT_FALSE(bytes_of(*alone[0]) == bytes_of(*alone[1]));
 }
 
+// Room for the experts and two packers, where four would be made.
+TEST_F(PackerPoolTest, AFullDeviceIsLoadedByFewerPackers) {
+  constexpr MoeShape kShape{.hidden = 4096, .intermediate = 4096, .experts = 4, .top_k = 1};
+  constexpr std::int64_t kPart = std::int64_t{4096} * 4096 * 2;
+  constexpr std::int64_t kRoom = 4 * 3 * kPart + 2 * 5 * kPart + (std::int64_t{48} << 20);
+  std::size_t free = 0;
+  std::size_t total = 0;
+  ASSERT_EQ(cudaMemGetInfo(&free, &total), cudaSuccess);
+  ASSERT_GT(static_cast<std::int64_t>(free), kRoom);
+  const CudaMemory full = OkOrAbort(
+      CudaMemory::OnDevice(static_cast<std::int64_t>(free) - kRoom, fault_, "filling the device"));
+  const RandomExpert expert(kShape, 90);
+  PackerPool pool(&fault_, /*portable=*/false);
+  std::vector<absl::StatusOr<std::unique_ptr<PackedExpert>>> packed(4);
+  {
+    std::vector<std::jthread> threads;
+    for (auto& each : packed) {
+      threads.emplace_back([&] {
+        ASSERT_EQ(cudaSetDevice(0), cudaSuccess);
+        each = pool.Pack(kShape, expert.view());
+      });
+    }
+  }
+  for (const auto& each : packed) SY_EXPECT_OK(each.status());
+  // What does not fit at all is an error, and the pool serves on.
+  EXPECT_TRUE(absl::IsResourceExhausted(
+      pool.Pack({.hidden = 16384, .intermediate = 16384, .experts = 1, .top_k = 1}, expert.view())
+          .status()));
+  packed.pop_back();
+  SY_EXPECT_OK(pool.Pack(kShape, expert.view()).status());
+}
+
 }  // namespace
 }  // namespace switchyard
