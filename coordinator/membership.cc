@@ -61,6 +61,7 @@ const char* Member::WayOut() const {
   if (duty == WorkerDuty::kDraining) return "is drained";
   if (leaving) return "leaves";
   if (!connected()) return "is lost";
+  if (!unreachable.empty()) return "is unreachable";
   return "is not needed";
 }
 

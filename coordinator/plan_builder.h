@@ -59,10 +59,10 @@ absl::StatusOr<PlanProposal> BuildPlan(const DeploymentRecord& deployment,
 Prepare PrepareFor(const Plan& plan, const PlanHash& hash, const DeploymentRecord& deployment,
                    WorkerOrdinal ordinal);
 
-// How many experts `next` places on workers that do not hold them in `before` (null: none), and
-// why: "24 of 192 experts move; w3 joins". `way_out` says what becomes of a worker that `next` does
-// without: "is drained".
+// Says what becomes of a worker that the next plan does without: "is drained".
 using WayOut = std::function<std::string(const PlanWorker&)>;
+// How many experts `next` places on workers that do not hold them in `before` (null: none), and
+// why: "24 of 192 experts move; w3 joins".
 std::string ChangesOf(const Plan* before, const Plan& next, const WayOut& way_out);
 
 // Physical experts, summed over all layers, that `plan` puts on its worker number `ordinal`.

@@ -9,7 +9,7 @@ namespace switchyard {
 absl::Status NoDeployment(const std::string& deployment) {
   return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
                    absl::StrFormat("there is no deployment \"%s\"; 'syctl get deployments' lists "
-                                   "those there are",
+                                   "those that exist",
                                    deployment),
                    {{"deployment", deployment}});
 }

@@ -19,7 +19,6 @@
 namespace switchyard {
 namespace {
 
-constexpr int kHopper = 9;
 constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 
 // The products of prefill gain little from more (docs/PERFORMANCE.md, Prefill).

@@ -8,8 +8,6 @@
 namespace switchyard {
 namespace {
 
-constexpr int kHopper = 9;
-
 absl::Status NoDevice(int index, const std::string& why) {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
                    absl::StrCat("device cuda: ", why, "; choose another device or machine"),

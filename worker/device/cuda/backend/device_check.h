@@ -13,8 +13,10 @@ namespace switchyard {
 // GPUs or the GPU's generation, whichever is wrong.
 absl::Status CheckDevice(int index);
 
-// The major number of the compute capability of GPU `index`, which CheckDevice has accepted: 9 for
-// Hopper, which alone has all kernels of this build, or more.
+// The major number of the compute capability of Hopper, which alone has all kernels of this build.
+inline constexpr int kHopper = 9;
+
+// The major number of the compute capability of GPU `index`, which CheckDevice has accepted.
 int CapabilityMajor(int index);
 // Says whether some kernels of this build run there: those of Hopper, or the portable ones.
 bool HasKernelsFor(int capability_major);

@@ -15,6 +15,7 @@
 #include "core/base/error.h"
 #include "tests/testing/line_process.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/worker/device/cuda/backend/cuda_fixture.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 
 namespace switchyard {
@@ -50,18 +51,11 @@ class Peer : public testing::LineProcess {
   }
 };
 
-class CudaSharingTest : public ::testing::Test {
+class CudaSharingTest : public testing::CudaFixture<> {
  protected:
-  void SetUp() override {
-    auto made = CudaBackend::Create({});
-    if (absl::IsFailedPrecondition(made.status())) GTEST_SKIP() << made.status();
-    ASSERT_TRUE(made.ok()) << made.status();
-    device_ = *std::move(made);
-  }
   static std::string OrderToOpen(const SharedBuffer& shared) {
     return absl::StrCat("open ", absl::BytesToHexString(shared.key), " ", kBytes);
   }
-  std::unique_ptr<CudaBackend> device_;
 };
 
 TEST_F(CudaSharingTest, APeerWritesWhatIsReadHere) {

@@ -25,6 +25,7 @@
 #include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/worker/device/cuda/backend/cuda_fixture.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 
@@ -157,19 +158,11 @@ std::vector<float> Floats(const std::vector<Bf16>& values) {
   return floats;
 }
 
-class CudaStreamTest : public ::testing::Test {
+class CudaStreamTest : public testing::CudaFixture<> {
  protected:
-  void SetUp() override {
-    auto made = CudaBackend::Create({});
-    if (absl::IsFailedPrecondition(made.status())) GTEST_SKIP() << made.status();
-    ASSERT_TRUE(made.ok()) << made.status();
-    device_ = *std::move(made);
-  }
   std::unique_ptr<Buffer> Take(std::size_t bytes, MemoryKind kind = MemoryKind::kDevice) {
     return OkOrAbort(device_->Allocate(bytes, kind));
   }
-
-  std::unique_ptr<CudaBackend> device_;
 };
 
 TEST_F(CudaStreamTest, AdvertisesEveryCodecAndScheme) {

@@ -15,6 +15,7 @@
 #include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/worker/device/cuda/backend/cuda_fixture.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 
@@ -53,13 +54,11 @@ class EngineStream {
   std::atomic<bool> open_{false};
 };
 
-class EngineTensorsTest : public ::testing::Test {
+class EngineTensorsTest : public testing::CudaFixture<> {
  protected:
   void SetUp() override {
-    auto made = CudaBackend::Create({});
-    if (absl::IsFailedPrecondition(made.status())) GTEST_SKIP() << made.status();
-    ASSERT_TRUE(made.ok()) << made.status();
-    device_ = *std::move(made);
+    CudaFixture::SetUp();
+    if (device_ == nullptr) return;
     stream_ = OkOrAbort(device_->MakeStream({.staging_bytes = std::size_t{1} << 20}));
     event_ = stream_->MakeEvent();
   }
@@ -73,7 +72,6 @@ class EngineTensorsTest : public ::testing::Test {
     return event_->status();
   }
 
-  std::unique_ptr<CudaBackend> device_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<DeviceEvent> event_;
 };

@@ -14,6 +14,7 @@
 #include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/worker/device/cuda/backend/cuda_fixture.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 #include "worker/device/cuda/backend/cuda_experts.h"
 #include "worker/device/cuda/backend/upload_buffer.h"
@@ -30,17 +31,9 @@ std::vector<std::byte> BytesAt(const std::byte* device, std::size_t bytes) {
   return host;
 }
 
-class PackerPoolTest : public ::testing::Test {
+class PackerPoolTest : public testing::CudaFixture<> {
  protected:
-  void SetUp() override {
-    auto made = CudaBackend::Create({});
-    if (absl::IsFailedPrecondition(made.status())) GTEST_SKIP() << made.status();
-    ASSERT_TRUE(made.ok()) << made.status();
-    device_ = *std::move(made);
-  }
-
   CudaFault fault_{0, nullptr};
-  std::unique_ptr<CudaBackend> device_;
 };
 
 TEST_F(PackerPoolTest, AnUploadIsByteForByteWhateverItsSize) {

@@ -18,6 +18,7 @@
 #include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
 #include "tests/testing/status_matchers.h"
+#include "tests/worker/device/cuda/backend/cuda_fixture.h"
 #include "worker/device/cpu/cpu_backend.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 #include "worker/device/host/host_codec.h"
@@ -265,15 +266,8 @@ std::vector<Family> Families() {
           {"Bf16Biased", kOdd, Values::kGaussian, true}};
 }
 
-class PrefillRows : public ::testing::TestWithParam<Family> {
+class PrefillRows : public testing::CudaFixture<::testing::TestWithParam<Family>> {
  protected:
-  void SetUp() override {
-    auto made = CudaBackend::Create({});
-    if (absl::IsFailedPrecondition(made.status())) GTEST_SKIP() << made.status();
-    ASSERT_TRUE(made.ok()) << made.status();
-    device_ = *std::move(made);
-  }
-  std::unique_ptr<CudaBackend> device_;
 };
 
 bool SameBits(std::span<const float> a, std::span<const float> b) {
