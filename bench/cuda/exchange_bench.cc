@@ -28,6 +28,7 @@ namespace {
 using testing::Check;
 using testing::ExchangeGroup;
 using testing::RankTokens;
+using testing::WireForms;
 
 constexpr int kRoutings = 16;
 constexpr int kChain = 48;                          // operations
@@ -49,10 +50,15 @@ struct Way {
   const char* name;
   ExchangeFormat format;
   ExchangeUnit unit;
+  AnswerFormat answers = AnswerFormat::kBf16;
 };
-constexpr Way kWays[] = {{"FP8", ExchangeFormat::kFp8, ExchangeUnit::kPerWorker},
-                         {"BF16", ExchangeFormat::kBf16, ExchangeUnit::kPerWorker},
-                         {"FP8 per expert", ExchangeFormat::kFp8, ExchangeUnit::kPerExpert}};
+constexpr Way kWays[] = {
+    {"FP8", ExchangeFormat::kFp8, ExchangeUnit::kPerWorker},
+    {"BF16", ExchangeFormat::kBf16, ExchangeUnit::kPerWorker},
+    {"INT8", ExchangeFormat::kInt8, ExchangeUnit::kPerWorker},
+    {"NVFP4", ExchangeFormat::kNvfp4, ExchangeUnit::kPerWorker},
+    {"FP8 both ways", ExchangeFormat::kFp8, ExchangeUnit::kPerWorker, AnswerFormat::kFp8},
+    {"FP8 per expert", ExchangeFormat::kFp8, ExchangeUnit::kPerExpert}};
 
 // The values of the first tokens of each rank that are not as predicted; -1: a fault.
 int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
@@ -63,7 +69,7 @@ int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
     const auto out = group.Out(r);
     const RankTokens& own = tokens[static_cast<std::size_t>(r)];
     for (int t = 0; t < own.tokens; t += std::max(1, own.tokens / 8)) {
-      const auto wanted = ExpectedToken(group.shape(), own, t);
+      const auto wanted = ExpectedToken(group.shape(), group.forms(), own, t);
       for (std::size_t c = 0; c < wanted.size(); ++c) {
         wrong += out[static_cast<std::size_t>(t * group.shape().hidden) + c] != wanted[c];
       }
@@ -74,7 +80,7 @@ int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
 
 // Bytes that the busiest rank sends to others in dispatch and gets back in combine, by the first
 // routing.
-std::pair<double, double> WireBytes(const ExchangeShape& shape,
+std::pair<double, double> WireBytes(const ExchangeShape& shape, const WireForms& forms,
                                     const std::vector<RankTokens>& tokens) {
   std::int64_t most = 0;
   std::int64_t most_answers = 0;
@@ -96,19 +102,21 @@ std::pair<double, double> WireBytes(const ExchangeShape& shape,
     most = std::max(most, rows);
     most_answers = std::max(most_answers, answers);
   }
-  const ExchangeLayout layout = LayoutOf(shape);
-  return {static_cast<double>(most) * layout.row_bytes,
-          static_cast<double>(most_answers) * shape.hidden * 2};
+  const auto answer =
+      forms.answers == AnswerFormat::kFp8 ? ExchangeFormat::kFp8 : ExchangeFormat::kBf16;
+  return {static_cast<double>(most) * RowBytesOf(forms.format, shape.hidden),
+          static_cast<double>(most_answers) * RowBytesOf(answer, shape.hidden)};
 }
 
 bool Measure(const Options& options, const std::string& name, const ExchangeShape& shape,
-             int tokens) {
+             const WireForms& forms, int tokens) {
   const bool normal = IsNormal(shape);
   const int routings = normal ? 1 : kRoutings;
   const int chain_length = normal ? 4 : kChain;
   Watchdog(normal ? 90 : 30);
   std::mt19937_64 random(17);
   ExchangeGroup group(shape, shape.ranks, kPatience);
+  group.SetForms(forms);
   std::vector<RankTokens> first;
   for (int r = 0; r < shape.ranks; ++r) {
     first.push_back(testing::RandomTokens(shape, tokens, 0.0, random));
@@ -153,7 +161,7 @@ bool Measure(const Options& options, const std::string& name, const ExchangeShap
       rig.Event(routings, [&](int r, int) { route(r, 0), group.Combine(r); });
   bool faulted = false;
   for (int r = 0; r < shape.ranks; ++r) faulted = faulted || group.State(r).fault != 0;
-  const auto [sent, answered] = WireBytes(shape, first);
+  const auto [sent, answered] = WireBytes(shape, forms, first);
   Report(options, name,
          {{"wrong", faulted ? -1.0 : static_cast<double>(wrong)},
           {"us p50", all.p50},
@@ -176,7 +184,11 @@ int Main(int argc, char** argv) {
   for (const Model& model : kModels) {
     for (const Way& way : kWays) {
       for (const int tokens : {8192, 4096, 1024, 128, 64, 32, 16, 8, 1}) {
-        if (tokens > kExchangeTokensMax && way.unit != ExchangeUnit::kPerWorker) continue;
+        const bool few = tokens <= kExchangeTokensMax;
+        if (way.unit == ExchangeUnit::kPerWorker ? few && way.answers != AnswerFormat::kBf16
+                                                 : !few) {
+          continue;
+        }
         const std::string name =
             std::string(model.name) + ", " + way.name + ", " + std::to_string(tokens);
         if (!IsWanted(options, name)) continue;
@@ -187,8 +199,11 @@ int Main(int argc, char** argv) {
                          .hidden = model.hidden,
                          .top_k = model.top_k,
                          .experts_of_rank = model.experts / ranks,
-                         .format = way.format,
+                         .formats = way.format,
                          .unit = way.unit},
+                        {.format = way.format,
+                         .global_scale = way.format == ExchangeFormat::kNvfp4 ? 14.5F : 1.0F,
+                         .answers = way.answers},
                         tokens) &&
                 right;
       }

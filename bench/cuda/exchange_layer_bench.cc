@@ -60,7 +60,7 @@ class LayerBench {
                 .hidden = static_cast<int>(model.shape.hidden),
                 .top_k = model.top_k,
                 .experts_of_rank = model.experts / ranks,
-                .format = ExchangeFormat::kFp8},
+                .formats = ExchangeFormat::kFp8},
                ranks, kPatience),
         rows_of_expert_(std::max(1, ranks * tokens * model.top_k / model.experts)),
         hidden_stride_((model.shape.intermediate + model.shape.intermediate / 128 * 4 + 127) / 128 *

@@ -1,7 +1,7 @@
 #include "core/resolve/collective_group.h"
 
 #include <algorithm>
-#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -103,33 +103,32 @@ absl::Status CheckPlacement(const Plan& plan, const LayerPlacement& layer) {
                                      layer.layer.value, of_worker));
 }
 
-absl::StatusOr<WireFormat> WireOf(const Plan& plan, const CollectiveDemand& demand) {
+absl::StatusOr<std::vector<LayerForm>> FormsOf(const Plan& plan, const CollectiveDemand& demand) {
   const Edge edge{.source = demand.source, .worker = demand.source};
-  std::optional<WireFormat> wire;
+  std::vector<LayerForm> forms;
   for (const LayerPlacement& layer : plan.layers) {
     const DispatchConfig* config = plan.FindConfig(layer.layer, demand.phase, edge);
     if (config == nullptr) {
       return Unsupported(plan, absl::StrFormat("layer %d has no config for phase %s",
                                                layer.layer.value, PhaseName(demand.phase)));
     }
-    if (config->global_scale != 1.0F) {
-      return Unsupported(plan, absl::StrFormat("rows of layer %d have a global scale of their own",
-                                               layer.layer.value));
-    }
-    if (!wire.has_value()) wire = config->format();
-    if (*wire == config->format()) continue;
-    return Unsupported(plan,
-                       absl::StrFormat("rows of layer %d travel as %s and those of layer %d as %s",
-                                       plan.layers.front().layer.value, WireFormatName(*wire),
-                                       layer.layer.value, WireFormatName(config->format())));
+    forms.push_back(
+        {.layer = layer.layer, .wire = config->format(), .global_scale = config->global_scale});
   }
-  if (!wire.has_value()) return Unsupported(plan, "it has no MoE layers");
-  const bool common = *wire == kFp8Format || *wire == kBf16Format;
-  if (common || !GroupLimitsOf(demand.source).fp8_and_bf16_only) return *wire;
-  return Unsupported(
-      plan, absl::StrFormat("rows travel as %s; those of a group of devices of kind %s as fp8 or "
-                            "bf16",
-                            WireFormatName(*wire), DeviceKindName(demand.source)));
+  if (forms.empty()) return Unsupported(plan, "it has no MoE layers");
+  std::sort(forms.begin(), forms.end(),
+            [](const LayerForm& a, const LayerForm& b) { return a.layer < b.layer; });
+  return forms;
+}
+
+WireFormat LargestOf(const std::vector<LayerForm>& forms, std::int32_t hidden) {
+  const auto bytes = [hidden](const LayerForm& form) {
+    return RowBytesOf(form.wire, hidden).total();
+  };
+  return std::max_element(
+             forms.begin(), forms.end(),
+             [&](const LayerForm& a, const LayerForm& b) { return bytes(a) < bytes(b); })
+      ->wire;
 }
 
 }  // namespace
@@ -165,12 +164,14 @@ absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan,
   for (const LayerPlacement& layer : plan.layers) {
     SY_RETURN_IF_ERROR(CheckPlacement(plan, layer));
   }
-  SY_ASSIGN_OR_RETURN(const WireFormat wire, WireOf(plan, demand));
+  SY_ASSIGN_OR_RETURN(std::vector<LayerForm> forms, FormsOf(plan, demand));
+  const WireFormat wire = LargestOf(forms, plan.shape.hidden);
   return CollectiveGroup{.shape = plan.shape,
                          .workers = static_cast<std::int32_t>(plan.workers.size()),
                          .sources = demand.sources,
                          .tokens_max = std::min(demand.max_tokens, GroupTokensMax(plan, demand)),
                          .wire = wire,
+                         .forms = std::move(forms),
                          .row_of_each_expert = demand.mode == DispatchMode::kLowLatency};
 }
 

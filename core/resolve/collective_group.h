@@ -2,9 +2,8 @@
 // workers and sources all compute it from the same plan, so they cannot disagree.
 //
 // A group runs a layer on all its devices at once, by memory that they share: one kind of device
-// (R123), every layer's experts spread evenly over the workers (R45), one format of rows in all
-// layers. A session that asks for more than a group does is refused, with the reason;
-// p2p serves every plan. Pure; thread-safe.
+// (R123), every layer's experts spread evenly over the workers (R45). A session that asks for more
+// than a group does is refused, with the reason; p2p serves every plan. Pure; thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +30,6 @@ struct GroupLimits {
   std::int32_t hidden_unit = 1;                    // hidden is a multiple of it
   std::int64_t pairs_max = std::int64_t{1} << 30;  // ranks x tokens x top-k, in low_latency
   std::int64_t normal_pairs_max = std::int64_t{1} << 30;
-  bool fp8_and_bf16_only = false;  // wire formats
 };
 inline constexpr GroupLimits kHostGroupLimits;
 // The numbers of worker/device/cuda/exchange/exchange_shape.h, which checks that they are alike.
@@ -43,18 +41,28 @@ inline constexpr GroupLimits kCudaGroupLimits{.tokens_max = 256,
                                               .hidden_max = 8192,
                                               .hidden_unit = 128,
                                               .pairs_max = 24576,
-                                              .normal_pairs_max = 524288,
-                                              .fp8_and_bf16_only = true};
+                                              .normal_pairs_max = 524288};
 constexpr const GroupLimits& GroupLimitsOf(DeviceKind kind) {
   return kind == DeviceKind::kCuda ? kCudaGroupLimits : kHostGroupLimits;
 }
+
+// How a layer's rows travel to its experts.
+struct LayerForm {
+  LayerId layer;
+  WireFormat wire;
+  float global_scale = 1.0F;
+  friend bool operator==(const LayerForm&, const LayerForm&) = default;
+};
 
 struct CollectiveGroup {
   MoeShape shape;
   std::int32_t workers = 0;     // ranks with experts, each as many
   std::int32_t sources = 0;     // further ranks
   std::int32_t tokens_max = 0;  // of a source at once
-  WireFormat wire;
+  WireFormat wire;              // of the largest rows
+  // Ascending by layer. They are part of the group, so that all ranks mean the same by a step also
+  // while plans change.
+  std::vector<LayerForm> forms;
   // The dtype in which a worker's rows come back is BF16. True: the row of each expert comes back,
   // and sums are bit-equal wherever experts are; that is what low_latency promises.
   bool row_of_each_expert = false;
@@ -77,8 +85,8 @@ std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand);
 
 // Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45) and for
 // numbers of sources beyond kGroupSourcesMax, (TOO_MANY_TOKENS) in low_latency; kFailedPrecondition
-// (UNSUPPORTED) for devices of two kinds (R123), what is beyond their limits, placements that are
-// not even, and layers of two formats.
+// (UNSUPPORTED) for devices of two kinds (R123), what is beyond their limits, and placements that
+// are not even.
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan, const CollectiveDemand& demand);
 
 // Where the layer's experts are: place w * experts / workers + s is slot s of worker w. Empty:

@@ -7,7 +7,9 @@
 #include <numeric>
 
 #include "core/format/bf16.h"
+#include "core/format/fp4.h"
 #include "core/format/fp8.h"
+#include "worker/device/cuda/exchange/heap_poison.h"
 
 namespace switchyard::cuda::testing {
 namespace {
@@ -18,6 +20,38 @@ std::uint16_t Rounded(float value) {
   const auto bits = std::bit_cast<std::uint32_t>(value);
   if ((bits & 0x7fffffffU) > 0x7f800000U) return 0x7fc0;
   return static_cast<std::uint16_t>((bits + 0x7fffU + ((bits >> 16) & 1U)) >> 16);
+}
+
+// The values that share a scale.
+int GroupOf(ExchangeFormat format, int hidden) {
+  if (format == ExchangeFormat::kInt8) return hidden;
+  return format == ExchangeFormat::kNvfp4 ? 16 : 128;
+}
+
+// A finite value of a group whose largest magnitude is `amax`, encoded and decoded.
+float DecodedValue(const WireForms& forms, float amax, float value) {
+  constexpr float kLeast = 1e-4F;  // of the FP8 codec
+  switch (forms.format) {
+    case ExchangeFormat::kFp8: {
+      const float largest = std::max(amax, kLeast);
+      return E4m3ToFloat(FloatToE4m3(value * (kE4m3Max / largest))) * (largest / kE4m3Max);
+    }
+    case ExchangeFormat::kFp8Pow2: {
+      const float scale = std::exp2(std::ceil(std::log2(std::max(amax, kLeast) / kE4m3Max)));
+      return E4m3ToFloat(FloatToE4m3(value / scale)) * scale;
+    }
+    case ExchangeFormat::kInt8:
+      return amax == 0 ? 0.0F : std::nearbyint(value / (amax / 127.0F)) * (amax / 127.0F);
+    case ExchangeFormat::kNvfp4: {
+      const float scale = E4m3ToFloat(FloatToE4m3(forms.global_scale * amax / kE2m1Max));
+      if (scale == 0) return 0.0F;
+      return E2m1ToFloat(FloatToE2m1(value * (forms.global_scale / scale))) * scale /
+             forms.global_scale;
+    }
+    case ExchangeFormat::kBf16:
+      break;
+  }
+  return value;
 }
 
 // What a kernel's BF16 conversion makes of NaN; all other values are Rounded.
@@ -48,36 +82,36 @@ RankTokens RandomTokens(const ExchangeShape& shape, int tokens, double absent,
   return out;
 }
 
-std::vector<float> DecodedRow(const ExchangeShape& shape, const std::uint16_t* x) {
+std::vector<float> DecodedRow(const WireForms& forms, int hidden, const std::uint16_t* x) {
+  const int group = GroupOf(forms.format, hidden);
   std::vector<float> row;
-  for (int first = 0; first < shape.hidden; first += 128) {
-    float amax = 1e-4F;  // the least of the FP8 codec
+  for (int first = 0; first < hidden; first += group) {
+    float amax = 0;
     bool finite = true;
-    for (int c = first; c < first + 128; ++c) {
+    for (int c = first; c < first + group; ++c) {
       const float value = std::fabs(ValueOf(x[c]));
       finite = finite && std::isfinite(value);
       amax = std::max(amax, value);
     }
-    for (int c = first; c < first + 128; ++c) {
-      if (shape.format == ExchangeFormat::kBf16) {
+    for (int c = first; c < first + group; ++c) {
+      if (forms.format == ExchangeFormat::kBf16) {
         row.push_back(ValueOf(x[c]));
       } else if (!finite) {
         row.push_back(std::nanf(""));
       } else {
-        row.push_back(E4m3ToFloat(FloatToE4m3(ValueOf(x[c]) * (kE4m3Max / amax))) *
-                      (amax / kE4m3Max));
+        row.push_back(DecodedValue(forms, amax, ValueOf(x[c])));
       }
     }
   }
   return row;
 }
 
-std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const RankTokens& from,
-                                         int token) {
+std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const WireForms& forms,
+                                         const RankTokens& from, int token) {
   const auto t = static_cast<std::size_t>(token);
   const auto hidden = static_cast<std::size_t>(shape.hidden);
   const auto top_k = static_cast<std::size_t>(shape.top_k);
-  const std::vector<float> row = DecodedRow(shape, from.x.data() + t * hidden);
+  const std::vector<float> row = DecodedRow(forms, shape.hidden, from.x.data() + t * hidden);
   std::vector<float> sums(hidden, 0.0F);
   const bool per_expert = shape.unit == ExchangeUnit::kPerExpert;
   for (int rank = 0; rank < (per_expert ? 1 : shape.ranks); ++rank) {
@@ -96,9 +130,18 @@ std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const RankT
       }
     }
     if (!any) continue;
-    for (std::size_t c = 0; c < hidden; ++c) {
-      sums[c] = per_expert ? part[c] : sums[c] + ValueOf(RoundedSum(part[c]));
+    if (per_expert) {
+      sums = part;
+      continue;
     }
+    std::vector<std::uint16_t> answer;
+    for (const float sum : part) answer.push_back(RoundedSum(sum));
+    if (forms.answers == AnswerFormat::kFp8) {
+      const WireForms fp8{.format = ExchangeFormat::kFp8};
+      const std::vector<float> decoded = DecodedRow(fp8, shape.hidden, answer.data());
+      for (std::size_t c = 0; c < hidden; ++c) answer[c] = Rounded(decoded[c]);
+    }
+    for (std::size_t c = 0; c < hidden; ++c) sums[c] += ValueOf(answer[c]);
   }
   std::vector<std::uint16_t> out;
   for (const float sum : sums) out.push_back(RoundedSum(sum));
@@ -122,7 +165,7 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
     }
     Check(cudaStreamCreateWithFlags(&member->stream, cudaStreamNonBlocking), "stream");
     member->heap = DeviceBuffer<std::byte>(layout.bytes);
-    member->heap.Fill(0xff);
+    Check(PoisonHeap(member->heap.get(), layout.bytes, nullptr), "heap");
     member->state = DeviceBuffer<ExchangeState>(1);
     member->state.Fill(0);
     member->x = DeviceBuffer<std::uint16_t>(tokens * shape.hidden);
@@ -161,6 +204,7 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
     for (int other = 0; other < shape.ranks; ++other) {
       member.rank.heaps[other] = members_[At(other)]->heap.get();
     }
+    member.step.format = static_cast<ExchangeFormat>(std::countr_zero(shape.formats.bits));
     member.step.x = member.x.get();
     member.step.ids = member.ids.get();
     member.step.weights = member.weights.get();
@@ -194,6 +238,22 @@ void ExchangeGroup::SetTokens(int rank, const RankTokens& tokens, int cover) {
   upload(member.weights.get(), tokens.weights);
   member.step.tokens = tokens.tokens;
   member.step.cover = cover;
+}
+
+void ExchangeGroup::SetForms(const WireForms& forms) {
+  for (int r = 0; r < ranks(); ++r) SetFormsOf(r, forms);
+}
+
+void ExchangeGroup::SetFormsOf(int rank, const WireForms& forms) {
+  ExchangeStep& step = members_[At(rank)]->step;
+  step.format = forms.format;
+  step.global_scale = forms.global_scale;
+  step.answers = forms.answers;
+}
+
+WireForms ExchangeGroup::forms() const {
+  const ExchangeStep& step = members_.front()->step;
+  return {.format = step.format, .global_scale = step.global_scale, .answers = step.answers};
 }
 
 void ExchangeGroup::SetPlaces(const std::vector<std::int32_t>& places) {
@@ -230,7 +290,7 @@ void ExchangeGroup::Dispatch(int rank, bool dependent) {
 void ExchangeGroup::Experts(int rank, bool dependent) {
   Select(rank);
   const Member& member = *members_[At(rank)];
-  FakeExperts(member.rank, member.step.rows, member.answers.get(), dependent, member.stream);
+  FakeExperts(member.rank, member.step, member.answers.get(), dependent, member.stream);
 }
 
 void ExchangeGroup::Combine(int rank, bool dependent) {
@@ -246,7 +306,7 @@ void ExchangeGroup::Combine(int rank, bool dependent) {
 void ExchangeGroup::Touch(int rank, bool dependent) {
   Select(rank);
   const Member& member = *members_[At(rank)];
-  TouchRows(member.rank, member.step.rows, member.sink.get(), dependent, member.stream);
+  TouchRows(member.rank, member.step, member.sink.get(), dependent, member.stream);
 }
 
 void ExchangeGroup::Barrier(int rank) {
@@ -266,7 +326,7 @@ GemmRows ExchangeGroup::LandedRows(int rank) const {
   const Member& member = *members_[At(rank)];
   return {.rows = member.heap.get() + member.rank.layout.rows,
           .stride = member.rank.layout.row_stride,
-          .scale_offset = shape_.format == ExchangeFormat::kFp8 ? shape_.hidden : 0,
+          .scale_offset = member.step.format == ExchangeFormat::kFp8 ? shape_.hidden : 0,
           .row_index = member.row_index.get()};
 }
 

@@ -26,11 +26,18 @@ struct RankTokens {
 RankTokens RandomTokens(const ExchangeShape& shape, int tokens, double absent,
                         std::mt19937_64& random);
 
-// A row as the rank that has its experts reads it.
-std::vector<float> DecodedRow(const ExchangeShape& shape, const std::uint16_t* x);
+// How rows and sums of a step travel.
+struct WireForms {
+  ExchangeFormat format = ExchangeFormat::kFp8;
+  float global_scale = 1.0F;
+  AnswerFormat answers = AnswerFormat::kBf16;
+};
+
+// A row of `hidden` values as the rank that has its experts reads it.
+std::vector<float> DecodedRow(const WireForms& forms, int hidden, const std::uint16_t* x);
 // What combine gives a token with FakeExperts: bit by bit.
-std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const RankTokens& from,
-                                         int token);
+std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const WireForms& forms,
+                                         const RankTokens& from, int token);
 
 class ExchangeGroup {
  public:
@@ -42,6 +49,11 @@ class ExchangeGroup {
 
   // Makes it the tokens of the rank's next steps.
   void SetTokens(int rank, const RankTokens& tokens, int cover);
+  // For all steps of all ranks from now on. At first the shape's first format and BF16.
+  void SetForms(const WireForms& forms);
+  void SetFormsOf(int rank, const WireForms& forms);
+  // Of rank 0.
+  [[nodiscard]] WireForms forms() const;
   // Where experts are, for all steps from now on: ExchangeStep::places.
   void SetPlaces(const std::vector<std::int32_t>& places);
   // Adds ids and weights for as many tokens, for benchmarks; Route makes them the next steps'.

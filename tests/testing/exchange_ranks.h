@@ -16,6 +16,7 @@
 #include "core/rng.h"
 #include "tests/testing/random_tensors.h"
 #include "worker/device/device_backend.h"
+#include "worker/device/host/host_codec.h"
 
 namespace switchyard::testing {
 
@@ -67,6 +68,11 @@ class ExchangeOracle {
         event_(stream_->MakeEvent()) {
     if (spec.wire != kBf16Format) codec_ = *device->MakeCodec({.format = spec.wire});
   }
+  // Of the next answers: another codec of rows, null for BF16; one of sums.
+  void SetCodecs(std::unique_ptr<Codec> rows, std::unique_ptr<Codec> sums) {
+    codec_ = std::move(rows);
+    sums_ = std::move(sums);
+  }
 
   std::vector<Bf16> Answer(const ExchangeTokens& tokens) {
     const auto hidden = static_cast<std::size_t>(spec_.shape.hidden);
@@ -78,7 +84,6 @@ class ExchangeOracle {
         const bool per_worker = spec_.unit == CombineUnit::kPerWorker;
         std::vector<float> of_rank(hidden, 0.0F);
         // kPerExpert knows no ranks: all choices are added at the first turn.
-        if (!per_worker && rank > 0) break;
         for (std::size_t k = 0; k < top_k; ++k) {
           const std::int32_t id = tokens.ids[t * top_k + k];
           if (id < 0 || id >= spec_.shape.experts) continue;
@@ -89,9 +94,12 @@ class ExchangeOracle {
             of_rank[i] = std::fma(weight, Bf16ToFloat(row[i]), of_rank[i]);
           }
         }
-        for (std::size_t i = 0; i < hidden; ++i) {
-          sum[i] += per_worker ? Bf16ToFloat(FloatToBf16(of_rank[i])) : of_rank[i];
+        if (!per_worker) {
+          sum = of_rank;
+          break;
         }
+        const std::vector<Bf16> answer = Sent(of_rank);
+        for (std::size_t i = 0; i < hidden; ++i) sum[i] += Bf16ToFloat(answer[i]);
       }
       for (std::size_t i = 0; i < hidden; ++i) y[t * hidden + i] = FloatToBf16(sum[i]);
     }
@@ -99,8 +107,23 @@ class ExchangeOracle {
   }
 
  private:
+  // A rank's sum as it arrives. Ranks without experts of the token send nothing; zeros add nothing.
+  std::vector<Bf16> Sent(const std::vector<float>& sum) {
+    std::vector<Bf16> row;
+    for (const float value : sum) row.push_back(FloatToBf16(value));
+    if (sums_ == nullptr) return row;
+    const auto hidden = static_cast<std::int64_t>(row.size());
+    const RowBytes bytes = RowBytesOf(sums_->format(), hidden);
+    std::vector<std::byte> sent(static_cast<std::size_t>(bytes.total()));
+    const auto& codec = static_cast<const HostCodec&>(*sums_);
+    const Bf16* const from = row.data();
+    codec.Encode({&from, 1}, hidden, sent.data(), sent.data() + bytes.data);
+    codec.Decode(sent.data(), sent.data() + bytes.data, 1, hidden, row.data());
+    return row;
+  }
   std::vector<Bf16> ExpertRow(const Bf16* x, std::int32_t expert) {
-    const RowBytes bytes = RowBytesOf(spec_.wire, spec_.shape.hidden);
+    const RowBytes bytes =
+        RowBytesOf(codec_ == nullptr ? kBf16Format : codec_->format(), spec_.shape.hidden);
     std::vector<std::byte> row(static_cast<std::size_t>(bytes.total()));
     ExpertInput input{.codec = codec_.get(),
                       .rows = reinterpret_cast<const std::byte*>(x),
@@ -129,6 +152,7 @@ class ExchangeOracle {
 
   const ExchangeSpec spec_;
   std::unique_ptr<Codec> codec_;
+  std::unique_ptr<Codec> sums_;
   const std::unique_ptr<ExpertTable> experts_;
   const std::unique_ptr<Workspace> workspace_;
   const std::unique_ptr<Stream> stream_;
@@ -141,6 +165,8 @@ class ExchangeRankRun {
   // `device` outlives the rank.
   ExchangeRankRun(DeviceBackend* device, const ExchangeSpec& spec, std::int32_t rank)
       : spec_(spec), exchange_(*device->MakeExchange(spec, rank)) {
+    if (spec.wire != kBf16Format) codec_ = *device->MakeCodec({.format = spec.wire});
+    codecs.rows = codec_.get();
     if (rank < spec.expert_ranks) {
       const std::int32_t of_rank = spec.experts_of_rank();
       experts_ = ExpertsOf(device, spec.shape, rank * of_rank, (rank + 1) * of_rank);
@@ -155,7 +181,9 @@ class ExchangeRankRun {
   [[nodiscard]] Exchange& exchange() { return *exchange_; }
   [[nodiscard]] Stream* stream() { return stream_.get(); }
 
-  const std::int32_t* places = nullptr;  // ExchangeStep::places of the next steps
+  // Of the next steps: ExchangeStep::places; how they travel, at first as the group's largest rows.
+  const std::int32_t* places = nullptr;
+  StepCodecs codecs;
 
   // A step of these tokens, which stay valid until Finish.
   absl::Status Begin(const ExchangeTokens& tokens, std::int32_t cover) {
@@ -168,6 +196,7 @@ class ExchangeRankRun {
     std::memset(y_->data(), 0x5a, y_->bytes());
     count_ = tokens.x.size();
     return {.cover = cover,
+            .codecs = codecs,
             .tokens = tokens.count,
             .x = reinterpret_cast<const Bf16*>(x_->data()),
             .ids = tokens.ids.data(),
@@ -185,6 +214,7 @@ class ExchangeRankRun {
 
  private:
   const ExchangeSpec spec_;
+  std::unique_ptr<Codec> codec_;
   const std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<ExpertTable> experts_;
   std::unique_ptr<Buffer> x_;

@@ -109,6 +109,8 @@ class Codec {
  public:
   virtual ~Codec() = default;
   [[nodiscard]] virtual WireFormat format() const = 0;
+  // NVFP4's; 1 for the others.
+  [[nodiscard]] virtual float global_scale() const { return 1.0F; }
   [[nodiscard]] DispatchDtype dtype() const { return format().dtype; }
 };
 

@@ -10,11 +10,13 @@
 // and Fault says why. The same holds for ranks that disagree about a step. A group that has failed
 // does not recover: a new one is made.
 //
-// Numbers. Rows travel in the group's wire format. An expert's answer is a row of BF16. A token's
+// Numbers. Rows travel in the step's wire format. An expert's answer is a row of BF16. A token's
 // answers are added with its weights by fused multiply-adds in FP32 from zero, k ascending, and
 // rounded once to BF16: with kPerExpert at the source, so that the sum is bit-equal wherever
 // experts are; with kPerWorker at each rank for its own experts, and the source adds the ranks'
-// sums, rank by rank, in FP32 and rounds again. A token without experts gets zeros.
+// sums, rank by rank, in FP32 and rounds again. Such sums may travel in a wire format of their own:
+// the rank encodes them, and the source adds what it decodes to BF16. A token without experts gets
+// zeros.
 //
 // Threads: one at a time, except for Lose and Fault. Destroyed when no step runs, before its
 // device.
@@ -45,8 +47,8 @@ struct ExchangeSpec {
   // Ranks below it have experts, all as many: rank r those from r * shape.experts / expert_ranks
   // on, unless a step says otherwise. The others only send tokens.
   std::int32_t expert_ranks = 1;
-  std::int32_t tokens_max = 0;  // of a rank in a step
-  WireFormat wire = kBf16Format;
+  std::int32_t tokens_max = 0;    // of a rank in a step
+  WireFormat wire = kBf16Format;  // of the largest rows that a step may have
   CombineUnit unit = CombineUnit::kPerWorker;
 
   [[nodiscard]] std::int32_t experts_of_rank() const { return shape.experts / expert_ranks; }
@@ -62,11 +64,20 @@ constexpr std::int64_t ExpectedRowsPerExpert(const ExchangeSpec& spec, std::int3
   return std::int64_t{sources} * cover * spec.shape.top_k / spec.shape.experts + 1;
 }
 
+class Codec;
+
+// How what a step sends travels; null: as BF16. Both of the rank's device.
+struct StepCodecs {
+  const Codec* rows = nullptr;  // whose rows are not larger than those of ExchangeSpec::wire
+  const Codec* sums = nullptr;  // with kPerWorker; a device may have few formats, or none
+};
+
 // One rank's part of a step. What it names stays valid and unchanged until an event that is
 // recorded after the step is done. All of it is memory that the device reaches.
 struct ExchangeStep {
   // The most tokens that any rank has in this step, the same on all ranks; the work is cut by it.
   std::int32_t cover = 0;
+  StepCodecs codecs{};                // alike on all ranks
   std::int32_t tokens = 0;            // of this rank, at most `cover`
   const Bf16* x = nullptr;            // [tokens, hidden], 16-byte aligned
   const std::int32_t* ids = nullptr;  // [tokens, top_k]; outside of all experts: no expert
@@ -107,8 +118,9 @@ class Exchange {
   virtual bool CountInto(ExchangeCounts* /*counts*/) { return false; }
   // Enqueues this rank's part of the group's next step on `stream`, always the same one, and
   // returns. REQUIRES: Join has succeeded. Errors: kInvalidArgument (BAD_SHAPE, BAD_REQUEST) for a
-  // step that does not fit the group: nothing is enqueued, and the other ranks still wait for this
-  // one; those of the stream.
+  // step that does not fit the group, kUnimplemented (UNSUPPORTED) for a codec of sums that the
+  // device does not have: nothing is enqueued, and the other ranks still wait for this one; those
+  // of the stream.
   virtual absl::Status Step(Stream* stream, const ExchangeStep& step) = 0;
   // Whether the ids of this rank's step `step`, from 0, were experts or -1, once an event after it
   // is done; for devices whose ids the host does not see. One of the last 1,024 steps. Errors:

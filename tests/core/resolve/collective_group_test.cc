@@ -61,13 +61,16 @@ std::string Refusal(const Plan& plan, const CollectiveDemand& demand, absl::Stat
 }
 
 TEST(CollectiveGroupTest, SaysWhatGroupThePlanMakes) {
-  EXPECT_EQ(ResolveCollective(PlanOf(4), Demand()).value(),
-            (CollectiveGroup{.shape = PlanOf(4).shape,
-                             .workers = 4,
-                             .sources = 2,
-                             .tokens_max = 128,
-                             .wire = kFp8Format,
-                             .row_of_each_expert = true}));
+  EXPECT_EQ(
+      ResolveCollective(PlanOf(4), Demand()).value(),
+      (CollectiveGroup{
+          .shape = PlanOf(4).shape,
+          .workers = 4,
+          .sources = 2,
+          .tokens_max = 128,
+          .wire = kFp8Format,
+          .forms = {{LayerId{3}, kFp8Format}, {LayerId{4}, kFp8Format}, {LayerId{9}, kFp8Format}},
+          .row_of_each_expert = true}));
   CollectiveDemand normal = Demand();
   normal.mode = DispatchMode::kNormal;
   EXPECT_FALSE(ResolveCollective(PlanOf(1), normal)->row_of_each_expert);
@@ -134,9 +137,25 @@ TEST(CollectiveGroupTest, BeyondTheKernelsOfAKind) {
                         "128"));
   odd.shape.hidden = 8320;
   EXPECT_THAT(Refusal(odd, Demand(), kNo, Reason::kUnsupported), HasSubstr("8320 values of a row"));
-  Plan int8 = PlanOf(2);
-  for (DispatchConfig& config : int8.configs) config.wire_dtype = DispatchDtype::kInt8;
-  EXPECT_THAT(Refusal(int8, Demand(), kNo, Reason::kUnsupported), HasSubstr("rows travel as int8"));
+}
+
+// A draft layer that is not quantized, beside layers that are.
+TEST(CollectiveGroupTest, LayersHaveFormatsOfTheirOwn) {
+  Plan plan = PlanOf(2);
+  plan.configs[0].wire_dtype = DispatchDtype::kNvfp4;
+  plan.configs[0].wire_scale = ScaleKind::kE4m3;
+  plan.configs[0].global_scale = 0.5F;
+  plan.configs[2].wire_dtype = DispatchDtype::kBf16;
+
+  SY_ASSERT_OK_AND_ASSIGN(const CollectiveGroup group, ResolveCollective(plan, Demand()));
+
+  EXPECT_EQ(group.wire, kBf16Format) << "the largest rows";
+  EXPECT_THAT(group.forms, ::testing::ElementsAre(LayerForm{LayerId{3}, kNvfp4Format, 0.5F},
+                                                  LayerForm{LayerId{4}, kFp8Format},
+                                                  LayerForm{LayerId{9}, kBf16Format}));
+  Plan swapped = plan;
+  std::swap(swapped.configs[1].wire_dtype, swapped.configs[2].wire_dtype);
+  EXPECT_NE(*ResolveCollective(swapped, Demand()), group) << "ranks would mean two things";
 }
 
 TEST(CollectiveGroupTest, R123AGroupIsOfOneKind) {
@@ -162,7 +181,7 @@ TEST(CollectiveGroupTest, ExpertsNeedNotBeInOrder) {
               ::testing::ElementsAre(11, 1, 2, 4, 3, 5, 6, 7, 8, 9, 10, 0));
 }
 
-TEST(CollectiveGroupTest, PlacementsAndFormatsThatNoGroupHas) {
+TEST(CollectiveGroupTest, PlacementsThatNoGroupHas) {
   constexpr auto kNo = absl::StatusCode::kFailedPrecondition;
   Plan replicated = PlanOf(2);
   replicated.layers[1].experts.push_back({ExpertId{0}, WorkerOrdinal{1}, SlotId{6}});
@@ -173,13 +192,6 @@ TEST(CollectiveGroupTest, PlacementsAndFormatsThatNoGroupHas) {
   Plan twice = PlanOf(2);
   twice.layers[2].experts[5].expert = ExpertId{4};
   EXPECT_THAT(Refusal(twice, Demand(), kNo, Reason::kUnsupported), HasSubstr("layer 9"));
-  Plan formats = PlanOf(2);
-  formats.configs[2].wire_dtype = DispatchDtype::kBf16;
-  EXPECT_THAT(Refusal(formats, Demand(), kNo, Reason::kUnsupported),
-              HasSubstr("layer 3 travel as fp8 and those of layer 9 as bf16"));
-  Plan scaled = PlanOf(2);
-  scaled.configs[0].global_scale = 0.5F;
-  Refusal(scaled, Demand(), kNo, Reason::kUnsupported);
   CollectiveDemand prefill = Demand();
   prefill.phase = Phase::kPrefill;
   EXPECT_THAT(Refusal(PlanOf(2), prefill, kNo, Reason::kUnsupported), HasSubstr("phase prefill"));

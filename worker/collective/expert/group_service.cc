@@ -8,21 +8,23 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/resolve/collective_group.h"
+#include "worker/collective/group_codecs.h"
 #include "worker/collective/group_spec.h"
 #include "worker/collective/shared_log.h"
 #include "worker/expert/attach_grant.h"
 
 namespace switchyard {
 
-// One group in one epoch's forming. `exchange` and `facts` are constant; the rest has a lock of its
-// own, because the follower's thread asks while the service's lock may be held.
+// One group in one epoch's forming. `exchange`, `codecs` and `facts` are constant; the rest has a
+// lock of its own, because the follower's thread asks while the service's lock may be held.
 class GroupService::Group final : public FollowedGroup {
  public:
   Group(GroupService* service, const JoinRequest& first, const CollectiveGroup& facts,
-        std::unique_ptr<Exchange> exchange, std::int32_t rank)
+        GroupCodecs codecs, std::unique_ptr<Exchange> exchange, std::int32_t rank)
       : service_(service),
         deployment_(first.attach.deployment),
         facts_(facts),
+        codecs_(std::move(codecs)),
         exchange_(std::move(exchange)),
         rank_(rank),
         sources_(static_cast<std::size_t>(facts.sources)) {}
@@ -60,6 +62,7 @@ class GroupService::Group final : public FollowedGroup {
   GroupService* const service_;
   const std::string deployment_;
   const CollectiveGroup facts_;
+  const GroupCodecs codecs_;
   const std::unique_ptr<Exchange> exchange_;
   const std::int32_t rank_;
   Mutex mutex_;
@@ -86,7 +89,8 @@ absl::StatusOr<FollowedGroup::Experts> GroupService::Group::ExpertsOf(const Logg
         // All groups of a worker run on one stream, so that one thread counts.
         return Experts{
             .table = std::shared_ptr<const ExpertTable>(*runtime, layer->table.get()),
-            .rows = layer->load == nullptr ? nullptr : layer->load->Counters(LoadLane::kGroups)};
+            .rows = layer->load == nullptr ? nullptr : layer->load->Counters(LoadLane::kGroups),
+            .codecs = codecs_.Of(step.layer)};
       }
       return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownLayer,
                        absl::StrFormat("epoch %d of %s has no MoE layer %d here", epoch.value,
@@ -160,9 +164,11 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
                      absl::StrFormat("source %d of %d", request.group.source, facts.sources));
   }
   const std::int32_t rank = runtime.self.value;
+  SY_ASSIGN_OR_RETURN(GroupCodecs codecs, GroupCodecs::Make(*options_.device, facts));
   SY_ASSIGN_OR_RETURN(auto exchange, options_.device->MakeExchange(SpecOf(facts), rank));
   if (!exchange->CountInto(&counts_.exchange)) counts_.has_rows.store(false);
-  auto group = std::make_shared<Group>(this, request, facts, std::move(exchange), rank);
+  auto group =
+      std::make_shared<Group>(this, request, facts, std::move(codecs), std::move(exchange), rank);
   groups_.emplace(key, group);
   return group;
 }

@@ -33,10 +33,12 @@ class FollowedGroup {
  public:
   virtual ~FollowedGroup() = default;
   [[nodiscard]] virtual Exchange& exchange() = 0;
-  // This worker's experts of the step's layer and epoch, and where their rows are counted.
+  // This worker's experts of the step's layer and epoch, where their rows are counted, and how rows
+  // travel.
   struct Experts {
     std::shared_ptr<const ExpertTable> table;    // keeps both
     std::atomic<std::uint32_t>* rows = nullptr;  // by slot; null: nowhere
+    StepCodecs codecs{};                         // the group keeps them
   };
   // Errors: UNKNOWN_LAYER, STALE_EPOCH.
   virtual absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) = 0;

@@ -300,7 +300,7 @@ absl::StatusOr<LoggedStep> CollectiveRunner::Claim(LayerId layer, std::int32_t t
 // This rank's part; without tokens if there is no request.
 absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepRequest* request) {
   ++current_.steps;
-  ExchangeStep part{.cover = step.cover};
+  ExchangeStep part{.cover = step.cover, .codecs = current_.group->CodecsOf(step.layer)};
   if (request != nullptr) {
     part.tokens = request->tokens;
     part.x = request->x;

@@ -148,6 +148,7 @@ absl::Status SourceGroup::TryForm() {
   const SessionGrant& grant = options_.grant;
   const TimePoint until = Now() + options_.timeout;
   const std::int32_t rank = options_.facts.workers + grant.group.source;
+  SY_ASSIGN_OR_RETURN(codecs_, GroupCodecs::Make(*options_.device, options_.facts));
   SY_ASSIGN_OR_RETURN(exchange_, options_.device->MakeExchange(SpecOf(options_.facts), rank));
   JoinRequest request;
   request.attach.session = grant.session;

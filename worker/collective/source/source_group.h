@@ -22,6 +22,7 @@
 #include "core/base/mutex.h"
 #include "core/resolve/collective_group.h"
 #include "core/session_messages.h"
+#include "worker/collective/group_codecs.h"
 #include "worker/collective/shared_log.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/session_channel.h"
@@ -50,8 +51,9 @@ class SourceGroup {
   // Why it has ended: what a worker refused or lost; kUnavailable for all that may be mended.
   [[nodiscard]] absl::Status why() const;
 
-  // REQUIRES, of these four: it has been ready.
+  // REQUIRES, of these five: it has been ready.
   [[nodiscard]] Exchange& exchange() { return *exchange_; }
+  [[nodiscard]] StepCodecs CodecsOf(LayerId layer) const { return codecs_.Of(layer); }
   [[nodiscard]] StepLog& log() { return log_->log(); }
   [[nodiscard]] std::uint32_t number() const { return number_; }
   // No step of the group has a lower number in the log.
@@ -76,6 +78,7 @@ class SourceGroup {
 
   const Options options_;
   // Set by the forming thread before the state is kReady.
+  GroupCodecs codecs_;
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<SharedLog> log_;
   std::uint32_t number_ = 0;

@@ -4,6 +4,7 @@
 #include "worker/device/cuda/codec_launch.h"
 #include "worker/device/cuda/codec_math.cuh"
 #include "worker/device/cuda/row_access.cuh"
+#include "worker/device/cuda/row_codes.cuh"
 
 namespace switchyard::cuda {
 namespace {
@@ -54,27 +55,16 @@ __global__ void EncodeBf16(const EncodeArguments args) {
   }
 }
 
-struct Fp32Scales {
+struct Fp32Scales : FullFp8Scale {
   static constexpr int kBytes = 4;
-  static __device__ __forceinline__ void StoreNan(std::byte* to) {
-    *reinterpret_cast<std::uint32_t*>(to) = kFloatNanBits;
-  }
-  static __device__ __forceinline__ float Factor(float amax) {
-    return __fdiv_rn(kE4m3Largest, amax);
-  }
-  static __device__ __forceinline__ void Store(float amax, std::byte* to) {
-    *reinterpret_cast<float*>(to) = __fdiv_rn(amax, kE4m3Largest);
+  static __device__ __forceinline__ void Store(const Fp8Scale& scale, std::byte* to) {
+    *reinterpret_cast<float*>(to) = scale.value;
   }
 };
-struct Ue8m0Scales {
+struct Ue8m0Scales : Pow2Fp8Scale {
   static constexpr int kBytes = 1;
-  static __device__ __forceinline__ void StoreNan(std::byte* to) { *to = std::byte{0xff}; }
-  // The inverse of a power of two far from the ends of the range.
-  static __device__ __forceinline__ float Factor(float amax) {
-    return __uint_as_float((254U - Ue8m0RoundUp(__fdiv_rn(amax, kE4m3Largest))) << 23);
-  }
-  static __device__ __forceinline__ void Store(float amax, std::byte* to) {
-    *to = static_cast<std::byte>(Ue8m0RoundUp(__fdiv_rn(amax, kE4m3Largest)));
+  static __device__ __forceinline__ void Store(const Fp8Scale& scale, std::byte* to) {
+    *to = static_cast<std::byte>(scale.finite ? __float_as_uint(scale.value) >> 23 : 0xffU);
   }
 };
 
@@ -95,26 +85,12 @@ __global__ void EncodeFp8(const EncodeArguments args) {
       largest = max(largest, __shfl_xor_sync(kAllLanes, largest, lanes));
     }
     if (at >= end) continue;
-    const bool finite = largest < kBf16Infinity;
-    const float amax = fmaxf(kFp8AmaxMin, Bf16Value(largest));
+    const Fp8Scale scale = Scales::Of(largest);
     if (threadIdx.x % kLanesOfFp8Group == 0) {
-      std::byte* scale = scales + at / kFp8Group * Scales::kBytes;
-      if (finite) {
-        Scales::Store(amax, scale);
-      } else {
-        Scales::StoreNan(scale);
-      }
+      Scales::Store(scale, scales + at / kFp8Group * Scales::kBytes);
     }
-    const float factor = Scales::Factor(amax);
     std::uint32_t words[4];
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const std::uint32_t low = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i)), factor),
-                                         __fmul_rn(Bf16Value(chunk.Bits(4 * i + 1)), factor));
-      const std::uint32_t high = E4m3Pair(__fmul_rn(Bf16Value(chunk.Bits(4 * i + 2)), factor),
-                                          __fmul_rn(Bf16Value(chunk.Bits(4 * i + 3)), factor));
-      words[i] = finite ? low | high << 16 : kE4m3NanCode * 0x01010101U;
-    }
+    EncodeFp8Chunk(chunk, scale, words);
     StoreCodes<kWide>(data + at, hidden - at, words);
   }
 }
@@ -129,21 +105,6 @@ __device__ std::uint32_t LargestOfBlock(std::uint32_t largest) {
   return __reduce_max_sync(kAllLanes, mine);
 }
 
-// x / scale for one scale and many x: a product with the inverse, corrected by its own remainder.
-// For BF16 x and scale = amax / 127 with amax within the limits it rounds to the same integer as
-// the division; beyond them the remainder may be lost (worker/device/cpu/codec/codec_avx512.cc).
-struct Quotient {
-  float scale;
-  float inverse;
-  bool exact;  // amax is within the limits
-
-  __device__ __forceinline__ float Of(float x) const {
-    if (!exact) return __fdiv_rn(x, scale);
-    const float guess = __fmul_rn(x, inverse);
-    return __fmaf_rn(__fmaf_rn(-guess, scale, x), inverse, guess);
-  }
-};
-
 template <bool kWide>
 __global__ void EncodeInt8(const EncodeArguments args) {
   const std::uint16_t* row = SourceRow(args.in);
@@ -155,26 +116,14 @@ __global__ void EncodeInt8(const EncodeArguments args) {
   for (std::int64_t at = first + blockDim.x * kChunk; at < hidden; at += blockDim.x * kChunk) {
     largest = max(largest, LargestMagnitude(LoadChunk<kWide>(row + at, hidden - at)));
   }
-  largest = LargestOfBlock(largest);
-  const bool finite = largest < kBf16Infinity;
-  const float scale =
-      finite ? __fdiv_rn(Bf16Value(largest), 127.0F) : __uint_as_float(kFloatNanBits);
+  const Int8Scale scale = Int8Scale::Of(LargestOfBlock(largest));
   if (threadIdx.x == 0) {
-    *reinterpret_cast<float*>(args.out.scales + blockIdx.x * args.out.scale_stride) = scale;
+    *reinterpret_cast<float*>(args.out.scales + blockIdx.x * args.out.scale_stride) = scale.value;
   }
-  const float amax = Bf16Value(largest);
-  const Quotient by = {scale, __fdiv_rn(1.0F, scale), amax >= 0x1p-60F && amax <= 0x1p100F};
   for (std::int64_t at = first; at < hidden; at += blockDim.x * kChunk) {
     const Chunk chunk = at == first ? kept : LoadChunk<kWide>(row + at, hidden - at);
-    std::uint32_t words[4] = {};
-    if (finite && largest != 0) {
-#pragma unroll
-      for (int i = 0; i < kChunk; i++) {
-        const float rounded = rintf(by.Of(Bf16Value(chunk.Bits(i))));
-        const int code = static_cast<int>(fminf(fmaxf(rounded, -128.0F), 127.0F));
-        words[i / 4] |= (static_cast<std::uint32_t>(code) & 0xffU) << (i % 4 * 8);
-      }
-    }
+    std::uint32_t words[4];
+    EncodeInt8Chunk(chunk, scale, words);
     StoreCodes<kWide>(data + at, hidden - at, words);
   }
 }
@@ -187,22 +136,8 @@ __global__ void EncodeNvfp4(const EncodeArguments args) {
   const std::int64_t hidden = args.in.hidden;
   for (std::int64_t at = threadIdx.x * kChunk; at < hidden; at += blockDim.x * kChunk) {
     const Chunk chunk = LoadChunk<kWide>(row + at, hidden - at);
-    const std::uint32_t largest = LargestMagnitude(chunk);
-    const bool finite = largest < kBf16Infinity;
-    const std::uint32_t scale =
-        finite ? E4m3Code(__fdiv_rn(__fmul_rn(args.global_scale, Bf16Value(largest)), 6.0F))
-               : kE4m3NanCode;
-    const float factor =
-        scale == 0 || !finite ? 0.0F : __fdiv_rn(args.global_scale, E4m3Value(scale));
-    scales[at / kChunk] = static_cast<std::byte>(scale);
-    std::uint32_t words[2] = {};
-    if (finite) {
-#pragma unroll
-      for (int i = 0; i < kChunk; i++) {
-        // Values beyond the row's end are zeros, and so are their codes.
-        words[i / 8] |= E2m1Code(__fmul_rn(Bf16Value(chunk.Bits(i)), factor)) << (i % 8 * 4);
-      }
-    }
+    std::uint32_t words[2];
+    scales[at / kChunk] = static_cast<std::byte>(EncodeNvfp4Chunk(chunk, args.global_scale, words));
     StoreCodes<kWide>(data + at / 2, (hidden - at + 1) / 2, words);
   }
 }

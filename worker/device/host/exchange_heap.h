@@ -8,7 +8,7 @@
 //   answers   [buffer][expert rank][token]  the sum of that rank's experts, BF16; or
 //             [buffer][token][choice]       the row of one expert, BF16
 //   choices   [buffer][source][token][choice]  expert id and weight
-//   rows      [buffer][source][token]    the row in its wire format, scales behind the data
+//   rows      [buffer][source][token]    the row in the step's wire format, scales behind the data
 //
 // Choices and rows are there on ranks with experts only. A token's place is its number at its
 // source, so that nobody counts before rows are written.
@@ -64,6 +64,9 @@ struct alignas(64) SourceHeader {
   SharedWord sent{0};  // the step's number, from 1 on
   std::int32_t cover = 0;
   std::int32_t tokens = 0;
+  // The formats of rows and sums (WireFormatCode), and the global scale of rows.
+  std::int32_t formats = 0;
+  float global_scale = 1;
 };
 
 struct alignas(64) AnsweredFlag {
@@ -86,6 +89,7 @@ class HeapLayout {
   [[nodiscard]] std::size_t bytes(std::int32_t rank) const {
     return rank < expert_ranks_ ? bytes_ : choices_;
   }
+  // The largest row takes these.
   [[nodiscard]] const RowBytes& row_bytes() const { return row_bytes_; }
 
  private:
@@ -119,7 +123,7 @@ class ExchangeHeap {
   [[nodiscard]] AnsweredFlag& answered(std::uint64_t step, std::int32_t rank) const {
     return *At<AnsweredFlag>(layout_->answered_ + Place(step, rank) * sizeof(AnsweredFlag));
   }
-  // From an expert rank, with kPerWorker.
+  // From an expert rank, with kPerWorker: BF16, or the row of a codec of sums.
   [[nodiscard]] Bf16* sum(std::uint64_t step, std::int32_t rank, std::int32_t token) const {
     const std::size_t place = Buffer(step) * static_cast<std::size_t>(layout_->expert_ranks_) +
                               static_cast<std::size_t>(rank);

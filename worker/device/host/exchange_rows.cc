@@ -44,11 +44,19 @@ ExchangeRows::ExchangeRows(Parts parts)
 absl::StatusOr<std::unique_ptr<ExchangeRows>> ExchangeRows::Create(Parts parts) {
   std::unique_ptr<ExchangeRows> rows(new ExchangeRows(std::move(parts)));
   SY_ASSIGN_OR_RETURN(rows->encoded_, AlignedBuffer::Allocate(rows->layout_.row_bytes().total()));
-  if (rows->has_experts() && rows->spec().unit == CombineUnit::kPerWorker) {
-    const std::size_t bytes = rows->pairs_of_pass_ * rows->hidden_ * sizeof(Bf16);
+  if (rows->spec().unit != CombineUnit::kPerWorker) return rows;
+  const std::size_t row = rows->hidden_ * sizeof(Bf16);
+  const std::size_t sums = static_cast<std::size_t>(rows->spec().expert_ranks) * row;
+  SY_ASSIGN_OR_RETURN(rows->decoded_, AlignedBuffer::Allocate(static_cast<std::int64_t>(sums)));
+  if (rows->has_experts()) {
+    const std::size_t bytes = rows->pairs_of_pass_ * row;
     SY_ASSIGN_OR_RETURN(rows->answers_, AlignedBuffer::Allocate(static_cast<std::int64_t>(bytes)));
   }
   return rows;
+}
+
+RowBytes ExchangeRows::BytesOf(const Codec* codec) const {
+  return RowBytesOf(codec == nullptr ? kBf16Format : codec->format(), spec().shape.hidden);
 }
 
 std::int32_t ExchangeRows::PlaceOf(const ExchangeStep& step, std::int32_t expert) const {
@@ -81,7 +89,7 @@ std::uint64_t ExchangeRows::Send(std::span<const ExchangeHeap> heaps, std::uint6
       }
     }
     if (ranks != 0) {
-      SendRow(heaps, number, token, ranks, step.x + static_cast<std::size_t>(token) * hidden_);
+      SendRow(heaps, number, token, ranks, step);
     }
     all |= ranks;
   }
@@ -89,13 +97,15 @@ std::uint64_t ExchangeRows::Send(std::span<const ExchangeHeap> heaps, std::uint6
 }
 
 void ExchangeRows::SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-                           std::int32_t token, std::uint64_t ranks, const Bf16* x) {
-  const RowBytes& bytes = layout_.row_bytes();
+                           std::int32_t token, std::uint64_t ranks, const ExchangeStep& step) {
+  const Bf16* const x = step.x + static_cast<std::size_t>(token) * hidden_;
+  const Codec* const codec = step.codecs.rows;
+  const RowBytes bytes = BytesOf(codec);
   const auto* row = reinterpret_cast<const std::byte*>(x);
   // Encoded once, also for this rank itself: an answer does not depend on where its expert is.
-  if (parts_.codec != nullptr) {
-    AsHostCodec(*parts_.codec)
-        .Encode({&x, 1}, spec().shape.hidden, encoded_.data(), encoded_.data() + bytes.data);
+  if (codec != nullptr) {
+    AsHostCodec(*codec).Encode({&x, 1}, spec().shape.hidden, encoded_.data(),
+                               encoded_.data() + bytes.data);
     row = encoded_.data();
   }
   for (std::int32_t rank = 0; rank < spec().expert_ranks; ++rank) {
@@ -107,25 +117,25 @@ void ExchangeRows::SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t nu
 
 std::uint64_t ExchangeRows::RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
                                        std::span<const std::int32_t> tokens,
-                                       const ExpertTable& experts, const OtherWork& others) {
+                                       const ExchangeStep& step, const OtherWork& others) {
   std::uint64_t rows = 0;
   for (std::int32_t source = 0; source < spec().ranks; ++source) {
     for (std::int32_t token = 0; token < tokens[static_cast<std::size_t>(source)]; ++token) {
       if (inputs_.size() + top_k_ > pairs_of_pass_) {
-        RunPass(heaps, number, experts, others);
+        RunPass(heaps, number, step, others);
         if (others.waits()) others.run();
       }
-      if (Gather(heaps, number, source, token)) ++rows;
+      if (Gather(heaps, number, source, token, step.codecs.rows)) ++rows;
     }
   }
-  RunPass(heaps, number, experts, others);
+  RunPass(heaps, number, step, others);
   return rows;
 }
 
 bool ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-                          std::int32_t source, std::int32_t token) {
+                          std::int32_t source, std::int32_t token, const Codec* codec) {
   const ExchangeHeap& own = heaps[static_cast<std::size_t>(parts_.rank)];
-  const RowBytes& bytes = layout_.row_bytes();
+  const RowBytes bytes = BytesOf(codec);
   const std::byte* const row = own.row(number, source, token);
   const ExchangeChoice* const choices = own.choices(number, source, token);
   PassToken of{.source = source, .token = token, .begin = inputs_.size()};
@@ -139,7 +149,7 @@ bool ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t num
     Bf16* const out = spec().unit == CombineUnit::kPerWorker
                           ? reinterpret_cast<Bf16*>(answers_.data()) + pair * hidden_
                           : heaps[static_cast<std::size_t>(source)].answer(number, token, k);
-    inputs_.push_back({.codec = parts_.codec.get(),
+    inputs_.push_back({.codec = codec,
                        .rows = row,
                        .scales = row + bytes.data,
                        .count = 1,
@@ -153,28 +163,20 @@ bool ExchangeRows::Gather(std::span<const ExchangeHeap> heaps, std::uint64_t num
 }
 
 void ExchangeRows::RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-                           const ExpertTable& experts, const OtherWork& others) {
+                           const ExchangeStep& step, const OtherWork& others) {
   if (inputs_.empty()) return;
-  const ExpertRun run{.experts = &experts,
+  const ExpertRun run{.experts = step.experts,
                       .workspace = parts_.workspace.get(),
                       .inputs = inputs_,
                       .width = 1,
                       .combine = CombineUnit::kPerExpert};
   HostRun(run, parts_.kernels).Execute(others);
   if (spec().unit == CombineUnit::kPerWorker) {
-    for (const PassToken& of : tokens_) {
-      terms_.clear();
-      for (std::size_t pair = of.begin; pair < of.end; ++pair) {
-        terms_.push_back(static_cast<const Bf16*>(inputs_[pair].out));
-      }
-      Sum(std::span(weights_).subspan(of.begin, of.end - of.begin),
-          heaps[static_cast<std::size_t>(of.source)].sum(number, parts_.rank, of.token),
-          OutputDtype::kBf16);
-    }
+    for (const PassToken& of : tokens_) SendSum(heaps, number, of, step.codecs.sums);
   }
-  if (slot_rows_ != nullptr) {
+  if (step.slot_rows != nullptr) {
     for (const std::int32_t slot : slots_) {
-      std::atomic<std::uint32_t>& rows = slot_rows_[slot];
+      std::atomic<std::uint32_t>& rows = step.slot_rows[slot];
       // The only writer; nothing is published through it.
       rows.store(rows.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
     }
@@ -183,6 +185,37 @@ void ExchangeRows::RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t nu
   slots_.clear();
   weights_.clear();
   tokens_.clear();
+}
+
+void ExchangeRows::SendSum(std::span<const ExchangeHeap> heaps, std::uint64_t number,
+                           const PassToken& of, const Codec* codec) {
+  terms_.clear();
+  for (std::size_t pair = of.begin; pair < of.end; ++pair) {
+    terms_.push_back(static_cast<const Bf16*>(inputs_[pair].out));
+  }
+  const auto weights = std::span(weights_).subspan(of.begin, of.end - of.begin);
+  Bf16* const to = heaps[static_cast<std::size_t>(of.source)].sum(number, parts_.rank, of.token);
+  if (codec == nullptr) {
+    Sum(weights, to, OutputDtype::kBf16);
+    return;
+  }
+  // Free now: the source's rows are decoded when this rank combines.
+  auto* const sum = reinterpret_cast<Bf16*>(decoded_.data());
+  Sum(weights, sum, OutputDtype::kBf16);
+  auto* const row = reinterpret_cast<std::byte*>(to);
+  const Bf16* const from = sum;
+  AsHostCodec(*codec).Encode({&from, 1}, spec().shape.hidden, row, row + BytesOf(codec).data);
+}
+
+const Bf16* ExchangeRows::SumOf(const ExchangeHeap& own, std::uint64_t number, std::int32_t rank,
+                                std::int32_t token, const Codec* codec) {
+  const Bf16* const sum = own.sum(number, rank, token);
+  if (codec == nullptr) return sum;
+  auto* const out =
+      reinterpret_cast<Bf16*>(decoded_.data()) + static_cast<std::size_t>(rank) * hidden_;
+  const auto* const row = reinterpret_cast<const std::byte*>(sum);
+  AsHostCodec(*codec).Decode(row, row + BytesOf(codec).data, 1, spec().shape.hidden, out);
+  return out;
 }
 
 void ExchangeRows::Combine(std::span<const ExchangeHeap> heaps, std::uint64_t number,
@@ -203,7 +236,8 @@ void ExchangeRows::Combine(std::span<const ExchangeHeap> heaps, std::uint64_t nu
     }
     if (spec().unit == CombineUnit::kPerWorker) {
       for (std::int32_t rank = 0; rank < spec().expert_ranks; ++rank) {
-        if ((ranks & BitOf(rank)) != 0) terms_.push_back(own.sum(number, rank, token));
+        if ((ranks & BitOf(rank)) == 0) continue;
+        terms_.push_back(SumOf(own, number, rank, token, step.codecs.sums));
       }
     }
     const std::size_t bytes = step.y_dtype == OutputDtype::kF32 ? sizeof(float) : sizeof(Bf16);

@@ -31,7 +31,6 @@ class ExchangeRows {
     ExchangeSpec spec;
     std::int32_t rank = 0;
     HostKernels* kernels = nullptr;          // outlives the object
-    std::unique_ptr<Codec> codec{};          // of the wire format; null: BF16
     std::unique_ptr<Workspace> workspace{};  // of spec.shape; null: the rank has no experts
   };
   // Errors: kResourceExhausted (OUT_OF_MEMORY).
@@ -40,6 +39,10 @@ class ExchangeRows {
   [[nodiscard]] const ExchangeSpec& spec() const { return parts_.spec; }
   [[nodiscard]] std::int32_t rank() const { return parts_.rank; }
   [[nodiscard]] bool has_experts() const { return parts_.rank < parts_.spec.expert_ranks; }
+
+  [[nodiscard]] const HeapLayout& layout() const { return layout_; }
+  // A row of the codec takes these; null: BF16.
+  [[nodiscard]] RowBytes BytesOf(const Codec* codec) const;
 
   // `heaps` by rank in all of these; `number` is the step's, from 1 on.
 
@@ -51,10 +54,8 @@ class ExchangeRows {
   // `tokens` of each source. What the heap holds is not trusted. Returns how many tokens had an
   // expert here.
   std::uint64_t RunExperts(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-                           std::span<const std::int32_t> tokens, const ExpertTable& experts,
+                           std::span<const std::int32_t> tokens, const ExchangeStep& step,
                            const OtherWork& others);
-  // The counters of ExchangeStep::slot_rows for the calls of RunExperts from now on.
-  void CountSlotsInto(std::atomic<std::uint32_t>* slot_rows) { slot_rows_ = slot_rows; }
   // Adds up the answers in this rank's heap.
   void Combine(std::span<const ExchangeHeap> heaps, std::uint64_t number, const ExchangeStep& step);
 
@@ -68,17 +69,23 @@ class ExchangeRows {
   };
 
   explicit ExchangeRows(Parts parts);
-  // The rank that has the expert; -1: no expert.
   // Where an expert of the step is; -1: it is none.
   [[nodiscard]] std::int32_t PlaceOf(const ExchangeStep& step, std::int32_t expert) const;
+  // The rank that has the expert; -1: no expert.
   [[nodiscard]] std::int32_t RankOf(std::int32_t place) const;
   void SendRow(std::span<const ExchangeHeap> heaps, std::uint64_t number, std::int32_t token,
-               std::uint64_t ranks, const Bf16* x);
+               std::uint64_t ranks, const ExchangeStep& step);
   // Adds this rank's share of a token's choices to the pass. False: it has none.
   bool Gather(std::span<const ExchangeHeap> heaps, std::uint64_t number, std::int32_t source,
-              std::int32_t token);
-  void RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number,
-               const ExpertTable& experts, const OtherWork& others);
+              std::int32_t token, const Codec* codec);
+  void RunPass(std::span<const ExchangeHeap> heaps, std::uint64_t number, const ExchangeStep& step,
+               const OtherWork& others);
+  // The sum of this rank's experts for a token of the pass, to its source.
+  void SendSum(std::span<const ExchangeHeap> heaps, std::uint64_t number, const PassToken& of,
+               const Codec* codec);
+  // A rank's sum for a token of this rank, decoded.
+  const Bf16* SumOf(const ExchangeHeap& own, std::uint64_t number, std::int32_t rank,
+                    std::int32_t token, const Codec* codec);
   // terms_ with `weights`, or their plain sum if there are none, into `y`.
   void Sum(std::span<const float> weights, void* y, OutputDtype y_dtype);
 
@@ -89,12 +96,12 @@ class ExchangeRows {
   const std::size_t pairs_of_pass_;
   AlignedBuffer encoded_;  // a row and its scales
   AlignedBuffer answers_;  // [pairs of a pass, hidden] BF16; with kPerWorker
+  AlignedBuffer decoded_;  // [expert ranks, hidden] BF16: sums that came in a format of their own
   // These belong to one pass at a time.
   std::vector<ExpertInput> inputs_;  // one for each pair
   std::vector<std::int32_t> slots_;  // of pairs
   std::vector<float> weights_;       // of pairs
   std::vector<PassToken> tokens_;
-  std::atomic<std::uint32_t>* slot_rows_ = nullptr;  // of CountSlotsInto
   // These belong to one sum at a time.
   std::vector<const Bf16*> terms_;
   std::vector<float> factors_;

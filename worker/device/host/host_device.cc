@@ -54,10 +54,7 @@ absl::StatusOr<std::unique_ptr<Exchange>> HostDevice::MakeExchange(const Exchang
   SY_RETURN_IF_ERROR(CheckExchange(spec, rank));
   SY_RETURN_IF_ERROR(StartComputing());
   ExchangeRows::Parts parts{.spec = spec, .rank = rank, .kernels = this};
-  // BF16 rows travel as they are, and experts round them as their scheme requires.
-  if (spec.wire != kBf16Format) {
-    SY_ASSIGN_OR_RETURN(parts.codec, MakeCodec({.format = spec.wire}));
-  }
+  SY_RETURN_IF_ERROR(MakeCodec({.format = spec.wire}).status());
   if (rank < spec.expert_ranks) {
     SY_ASSIGN_OR_RETURN(parts.workspace,
                         MakeWorkspace(spec.shape, ExchangeRows::PairsOfPass(spec)));

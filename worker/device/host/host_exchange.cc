@@ -31,6 +31,10 @@ absl::Status BadStep(Reason reason, const std::string& what) {
                    absl::StrCat("exchange: step: ", what));
 }
 
+std::int32_t CodeOf(const Codec* codec) {
+  return WireFormatCode(codec == nullptr ? kBf16Format : codec->format());
+}
+
 bool Aligned(const void* address) {
   return reinterpret_cast<std::uintptr_t>(address) % kAlignment == 0;
 }
@@ -140,6 +144,14 @@ absl::Status HostExchange::CheckStep(const ExchangeStep& step) const {
     return BadStep(Reason::kBadRequest,
                    "x, ids, weights or y is missing, or x or y is not on a border of 16 bytes");
   }
+  const RowBytes& most = rows_->layout().row_bytes();
+  if (rows_->BytesOf(step.codecs.rows).total() > most.total() ||
+      rows_->BytesOf(step.codecs.sums).total() > rows_->BytesOf(nullptr).total()) {
+    return BadStep(Reason::kBadShape,
+                   absl::StrFormat("its rows are larger than those of %s, which the group was made "
+                                   "for, or its sums than BF16",
+                                   WireFormatName(spec.wire)));
+  }
   if (rows_->has_experts() != (step.experts != nullptr)) {
     return BadStep(Reason::kBadRequest,
                    absl::StrFormat("rank %d %s experts", rows_->rank(),
@@ -180,7 +192,9 @@ absl::Status HostExchange::Fault() const {
                      metadata);
   }
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-                   who + "it means a step of another number or cover; give all ranks the same",
+                   who +
+                       "it means a step of another number, cover or format; give all ranks the "
+                       "same",
                    metadata);
 }
 
@@ -234,7 +248,8 @@ HostExchange::Progress HostExchange::CheckProgress() const {
     if (sent < number_) {
       missing = Sooner(missing, source);
     } else if (sent > number_ || header.cover != cover_ || header.tokens < 0 ||
-               header.tokens > cover_) {
+               header.tokens > cover_ || header.formats != formats_ ||
+               header.global_scale != global_scale_) {
       return {.fault = StepFault{FaultKind::kOtherStep, source, number_}};
     }
   }
@@ -274,11 +289,16 @@ void HostExchange::Lose(std::int32_t rank) {
 
 void HostExchange::Begin(const ExchangeStep& step) {
   cover_ = step.cover;
+  formats_ = CodeOf(step.codecs.rows) | CodeOf(step.codecs.sums) << 8;
+  const Codec* const rows = step.codecs.rows;
+  global_scale_ = rows == nullptr ? 1.0F : rows->global_scale();
   answering_ = rows_->Send(heaps_, number_, step);
   for (const ExchangeHeap& heap : heaps_) {
     SourceHeader& header = heap.header(number_, rows_->rank());
     header.cover = step.cover;
     header.tokens = step.tokens;
+    header.formats = formats_;
+    header.global_scale = global_scale_;
     header.sent.store(number_, std::memory_order_release);
   }
 }
@@ -292,8 +312,7 @@ void HostExchange::RunExperts(const ExchangeStep& step, const OtherWork& others)
     const std::int32_t tokens = own.header(number_, static_cast<std::int32_t>(source)).tokens;
     tokens_[source] = std::clamp(tokens, 0, cover_);
   }
-  rows_->CountSlotsInto(step.slot_rows);
-  const std::uint64_t rows = rows_->RunExperts(heaps_, number_, tokens_, *step.experts, others);
+  const std::uint64_t rows = rows_->RunExperts(heaps_, number_, tokens_, step, others);
   if (counts_ != nullptr) counts_->rows.fetch_add(rows, std::memory_order_relaxed);
   for (const ExchangeHeap& heap : heaps_) {
     heap.answered(number_, rows_->rank()).step.store(number_, std::memory_order_release);

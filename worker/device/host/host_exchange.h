@@ -94,8 +94,10 @@ class HostExchange final : public Exchange, private StepParts {
 
   // The compute thread's.
   Stage stage_ = Stage::kBegin;
-  std::uint64_t number_ = 1;          // of the step that is next or runs
-  std::int32_t cover_ = 0;            // its
+  std::uint64_t number_ = 1;  // of the step that is next or runs
+  std::int32_t cover_ = 0;    // its
+  std::int32_t formats_ = 0;  // its, as SourceHeader has them
+  float global_scale_ = 1;
   std::uint64_t answering_ = 0;       // ranks that will answer this one's tokens, a bit for each
   std::vector<std::int32_t> tokens_;  // of each source
   TimePoint since_{};                 // when this stage began

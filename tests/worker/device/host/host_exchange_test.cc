@@ -168,6 +168,75 @@ TEST_P(HostExchangeTest, EveryTokenGetsTheDefinedBits) {
 
 INSTANTIATE_TEST_SUITE_P(Groups, HostExchangeTest, ::testing::ValuesIn(GroupCases()), NameOf);
 
+// Layers of a model may have formats of their own, an unquantized draft beside NVFP4.
+TEST(HostExchangeFormatsTest, StepsOfDifferentFormatsFollowEachOther) {
+  const ExchangeSpec spec = SpecOf(3, 2);  // BF16, the largest
+  SeededRng rng(13);
+  const auto device = MakeCpu();
+  ExchangeOracle oracle(device.get(), spec);
+  Group group(spec);
+  for (int number = 0; number < 12; ++number) {
+    const auto row = static_cast<std::size_t>(number) % WireFormats().size();
+    const WireFormat format = WireFormats()[row].format;
+    const CodecSpec of{.format = format, .global_scale = format == kNvfp4Format ? 13.5F : 1.0F};
+    const auto codec = [&] { return format == kBf16Format ? nullptr : *device->MakeCodec(of); };
+    const std::unique_ptr<Codec> rows = codec();
+    const std::unique_ptr<Codec> sums =
+        number % 2 == 0 ? nullptr : *device->MakeCodec({.format = kFp8Format});
+    for (std::size_t r = 0; r < group.size(); ++r) {
+      group.rank(r).codecs = {.rows = rows.get(), .sums = sums.get()};
+    }
+    oracle.SetCodecs(codec(),
+                     sums == nullptr ? nullptr : *device->MakeCodec({.format = kFp8Format}));
+    const auto tokens = TokensOfAll(spec, {4, 0, 6}, rng);
+
+    const auto answers = group.Step(tokens);
+
+    for (std::size_t r = 0; r < tokens.size(); ++r) {
+      EXPECT_EQ(answers[r], oracle.Answer(tokens[r])) << "step " << number << ", rank " << r;
+    }
+  }
+}
+
+TEST(HostExchangeFormatsTest, RowsThatTheGroupHasNoRoomForAreRefused) {
+  ExchangeSpec spec = SpecOf(2, 2);
+  spec.wire = kNvfp4Format;
+  Group group(spec);
+  SeededRng rng(13);
+  const auto tokens = TokensOfAll(spec, {4, 4}, rng);
+  group.rank(0).codecs = {};
+
+  const absl::Status begun = group.rank(0).Begin(tokens[0], 4);
+
+  EXPECT_THAT(begun, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadShape));
+  EXPECT_THAT(std::string(begun.message()), HasSubstr("larger than those of nvfp4"));
+}
+
+TEST(HostExchangeFormatsTest, RanksThatMeanDifferentFormatsSaySo) {
+  const ExchangeSpec spec = SpecOf(2, 2);
+  const auto device = MakeCpu();
+  const auto fp8 = *device->MakeCodec({.format = kFp8Format});
+  const auto nvfp4 = *device->MakeCodec({.format = kNvfp4Format, .global_scale = 2.0F});
+  const auto rescaled = *device->MakeCodec({.format = kNvfp4Format, .global_scale = 3.0F});
+  const std::pair<StepCodecs, StepCodecs> pairs[] = {
+      {{.rows = fp8.get()}, {}},
+      {{.rows = nvfp4.get()}, {.rows = rescaled.get()}},
+      {{.rows = fp8.get()}, {.rows = fp8.get(), .sums = fp8.get()}}};
+  for (const auto& [one, other] : pairs) {
+    Group group(spec);
+    SeededRng rng(13);
+    const auto tokens = TokensOfAll(spec, {4, 4}, rng);
+    group.rank(0).codecs = one;
+    group.rank(1).codecs = other;
+    for (std::size_t r = 0; r < 2; ++r) SY_ASSERT_OK(group.rank(r).Begin(tokens[r], 4));
+    for (std::size_t r = 0; r < 2; ++r) {
+      ASSERT_TRUE(group.rank(r).Finish(kPatient));
+      EXPECT_THAT(group.rank(r).exchange().Fault(),
+                  FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+    }
+  }
+}
+
 // The layer as its definition reads, in double precision.
 TEST(HostExchangeLayerTest, AGroupComputesTheLayer) {
   for (const CombineUnit unit : {CombineUnit::kPerExpert, CombineUnit::kPerWorker}) {
@@ -450,6 +519,8 @@ TEST(HostExchangeFaultTest, ARankThatDoesNotAnswerIsNamed) {
   SY_ASSERT_OK_AND_ASSIGN(const auto heap, OpenHostShared(keys[0], layout.bytes(0)));
   SourceHeader& header = ExchangeHeap(&layout, heap->data()).header(1, 1);
   header.cover = 4;
+  header.formats = WireFormatCode(kBf16Format) | WireFormatCode(kBf16Format) << 8;
+  header.global_scale = 1;
   header.sent.store(1, std::memory_order_release);
 
   SY_ASSERT_OK(lone.Begin(tokens[0], 4));

@@ -23,6 +23,7 @@ class ScaledCodec final : public HostCodec {
                                                              const CodecSpec& spec);
 
   [[nodiscard]] WireFormat format() const override { return spec_.format; }
+  [[nodiscard]] float global_scale() const override { return spec_.global_scale; }
   void Encode(std::span<const Bf16* const> rows, std::int64_t hidden, std::byte* data,
               std::byte* scales) const override;
   void Decode(const std::byte* data, const std::byte* scales, std::int64_t rows,

@@ -23,7 +23,7 @@ class CudaCodec final : public Codec {
   CudaCodec(const CodecSpec& spec, cuda::RowFormat rows) : spec_(spec), rows_(rows) {}
   [[nodiscard]] WireFormat format() const override { return spec_.format; }
   [[nodiscard]] cuda::RowFormat rows() const { return rows_; }
-  [[nodiscard]] float global_scale() const { return spec_.global_scale; }
+  [[nodiscard]] float global_scale() const override { return spec_.global_scale; }
 
  private:
   const CodecSpec spec_;

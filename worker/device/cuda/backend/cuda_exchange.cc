@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/resolve/collective_group.h"
+#include "worker/device/cuda/backend/cuda_codec.h"
 #include "worker/device/cuda/backend/expert_products.h"
 #include "worker/device/cuda/exchange/low_latency.h"
 #include "worker/device/cuda/exchange/normal.h"
@@ -34,27 +35,54 @@ absl::Status BadGroup(absl::string_view why) {
                    absl::StrFormat("exchange between GPUs: %s", why));
 }
 
+// As rows of the format travel.
+cuda::ExchangeFormat FormatOf(cuda::RowFormat rows) {
+  switch (rows) {
+    case cuda::RowFormat::kBf16:
+      return cuda::ExchangeFormat::kBf16;
+    case cuda::RowFormat::kFp8:
+      return cuda::ExchangeFormat::kFp8;
+    case cuda::RowFormat::kFp8Ue8m0:
+      return cuda::ExchangeFormat::kFp8Pow2;
+    case cuda::RowFormat::kInt8:
+      return cuda::ExchangeFormat::kInt8;
+    case cuda::RowFormat::kNvfp4:
+      return cuda::ExchangeFormat::kNvfp4;
+  }
+  return cuda::ExchangeFormat::kBf16;
+}
+cuda::ExchangeFormat FormatOf(const Codec* codec) {
+  return codec == nullptr ? cuda::ExchangeFormat::kBf16 : FormatOf(AsCudaCodec(*codec).rows());
+}
+
+// Those whose rows are not larger than those of the group's format, as the seam says.
+cuda::ExchangeFormatSet FormatsUpTo(const ExchangeSpec& spec) {
+  const auto most = RowBytesOf(spec.wire, spec.shape.hidden).total();
+  cuda::ExchangeFormatSet formats;
+  for (const NamedWireFormat& row : WireFormats()) {
+    const std::optional<cuda::RowFormat> rows = RowFormatOf(row.format);
+    if (!rows.has_value() || RowBytesOf(row.format, spec.shape.hidden).total() > most) continue;
+    formats.Add(FormatOf(*rows));
+  }
+  return formats;
+}
+
 absl::StatusOr<cuda::ExchangeShape> ShapeOf(const ExchangeSpec& spec) {
   if (spec.expert_ranks < 1 || spec.expert_ranks > spec.ranks ||
       spec.shape.experts % spec.expert_ranks != 0) {
     return BadGroup(absl::StrFormat("%d experts do not divide by %d of %d ranks",
                                     spec.shape.experts, spec.expert_ranks, spec.ranks));
   }
-  if (spec.wire != kFp8Format && spec.wire != kBf16Format) {
-    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
-                     absl::StrFormat("exchange between GPUs: rows travel as fp8 or bf16, not as %s",
-                                     WireFormatName(spec.wire)));
-  }
-  return cuda::ExchangeShape{
-      .ranks = spec.ranks,
-      .tokens_max = spec.tokens_max,
-      .hidden = spec.shape.hidden,
-      .top_k = spec.shape.top_k,
-      .experts_of_rank = spec.experts_of_rank(),
-      .expert_ranks = spec.expert_ranks,
-      .format = spec.wire == kFp8Format ? cuda::ExchangeFormat::kFp8 : cuda::ExchangeFormat::kBf16,
-      .unit = spec.unit == CombineUnit::kPerWorker ? cuda::ExchangeUnit::kPerWorker
-                                                   : cuda::ExchangeUnit::kPerExpert};
+  return cuda::ExchangeShape{.ranks = spec.ranks,
+                             .tokens_max = spec.tokens_max,
+                             .hidden = spec.shape.hidden,
+                             .top_k = spec.shape.top_k,
+                             .experts_of_rank = spec.experts_of_rank(),
+                             .expert_ranks = spec.expert_ranks,
+                             .formats = FormatsUpTo(spec),
+                             .unit = spec.unit == CombineUnit::kPerWorker
+                                         ? cuda::ExchangeUnit::kPerWorker
+                                         : cuda::ExchangeUnit::kPerExpert};
 }
 
 int PassPairs(const cuda::ExchangeShape& shape) {
@@ -104,12 +132,34 @@ absl::Status CudaExchange::AllocateExperts(DeviceBackend* device) {
   return absl::OkStatus();
 }
 
+absl::Status CudaExchange::CheckCodecs(const StepCodecs& codecs) const {
+  const cuda::ExchangeShape& shape = member_->rank().shape;
+  const auto name = [](const Codec* codec) {
+    return WireFormatName(codec == nullptr ? kBf16Format : codec->format());
+  };
+  if (!shape.formats.Has(FormatOf(codecs.rows))) {
+    return BadGroup(
+        absl::StrFormat("rows of %s are larger than those of %s, which the group is for",
+                        name(codecs.rows), WireFormatName(spec_.wire)));
+  }
+  if (codecs.sums == nullptr) return absl::OkStatus();
+  if (FormatOf(codecs.sums) == cuda::ExchangeFormat::kFp8 && IsNormal(shape)) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+      absl::StrFormat("exchange between GPUs: sums come back as bf16, and as fp8 in groups of more "
+                      "than %d tokens of a rank; not as %s in a group for %d",
+                      cuda::kExchangeTokensMax, name(codecs.sums), spec_.tokens_max));
+}
+
 absl::Status CudaExchange::Check(const ExchangeStep& step) const {
   if (step.cover < 1 || step.cover > spec_.tokens_max || step.tokens < 0 ||
       step.tokens > step.cover) {
     return BadGroup(absl::StrFormat("a step of %d tokens that covers %d, in a group for up to %d",
                                     step.tokens, step.cover, spec_.tokens_max));
   }
+  SY_RETURN_IF_ERROR(CheckCodecs(step.codecs));
   if (!has_experts()) return absl::OkStatus();
   const auto* const table = static_cast<const CudaTable*>(step.experts);
   const std::int32_t slots = table == nullptr ? 0 : table->slots();
@@ -132,13 +182,17 @@ absl::Status CudaExchange::Step(Stream* stream, const ExchangeStep& step) {
 }
 
 absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream) {
-  const cuda::ExchangeStep of_kernels{.cover = step.cover,
-                                      .tokens = step.tokens,
-                                      .x = reinterpret_cast<const std::uint16_t*>(step.x),
-                                      .ids = step.ids,
-                                      .weights = step.weights,
-                                      .places = step.places,
-                                      .rows = member_->rows()};
+  const cuda::ExchangeStep of_kernels{
+      .cover = step.cover,
+      .tokens = step.tokens,
+      .format = FormatOf(step.codecs.rows),
+      .global_scale = step.codecs.rows == nullptr ? 1.0F : step.codecs.rows->global_scale(),
+      .answers = step.codecs.sums == nullptr ? cuda::AnswerFormat::kBf16 : cuda::AnswerFormat::kFp8,
+      .x = reinterpret_cast<const std::uint16_t*>(step.x),
+      .ids = step.ids,
+      .weights = step.weights,
+      .places = step.places,
+      .rows = member_->rows()};
   CudaFault& fault = shared_->fault;
   const cuda::ExchangeRank& rank = member_->rank();
   const bool normal = IsNormal(rank.shape);

@@ -47,6 +47,7 @@ class CudaExchange final : public Exchange {
   // Memory for the experts of this rank.
   absl::Status AllocateExperts(DeviceBackend* device);
   [[nodiscard]] absl::Status Check(const ExchangeStep& step) const;
+  [[nodiscard]] absl::Status CheckCodecs(const StepCodecs& codecs) const;
   absl::Status Enqueue(const ExchangeStep& step, cudaStream_t stream);
   absl::Status RunExperts(const ExchangeStep& step, const cuda::ExchangeStep& of_kernels,
                           const cuda::PairWindow& window, cudaStream_t stream);

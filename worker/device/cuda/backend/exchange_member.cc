@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/device/cuda/exchange/heap_poison.h"
 
 namespace switchyard {
 namespace {
@@ -96,7 +97,8 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
                       device->Allocate(sizeof(cuda::ExchangeReport), MemoryKind::kPinnedHost));
   rank_.report = new (report_->data()) cuda::ExchangeReport;
   // All before anybody has the key.
-  SY_RETURN_IF_ERROR(Checked(cudaMemset(heap_.buffer->data(), 0xff, bytes), "filling the heap"));
+  SY_RETURN_IF_ERROR(Checked(cuda::PoisonHeap(heap_.buffer->data(), rank_.layout.bytes, nullptr),
+                             "filling the heap"));
   SY_RETURN_IF_ERROR(
       Checked(cudaMemset(state_->data(), 0, sizeof(cuda::ExchangeState)), "clearing the state"));
   // A step that fails may leave slots as they were: no slots, or those of an earlier step.

@@ -25,10 +25,11 @@ inline bool IsExchangeStep(const ExchangeRank& rank, const ExchangeStep& step) {
   }
   const bool has_tensors =
       step.x != nullptr && IsAligned16(step.x) && step.ids != nullptr && step.weights != nullptr;
-  return step.cover >= 1 && step.cover <= rank.shape.tokens_max && step.tokens >= 0 &&
-         step.tokens <= step.cover && (step.tokens == 0 || has_tensors) && rows.counts != nullptr &&
-         rows.offsets != nullptr && rows.row_index != nullptr && rows.slots != nullptr &&
-         rows.weights != nullptr;
+  return rank.shape.formats.Has(step.format) &&
+         (step.answers == AnswerFormat::kBf16 || IsNormal(rank.shape)) && step.cover >= 1 &&
+         step.cover <= rank.shape.tokens_max && step.tokens >= 0 && step.tokens <= step.cover &&
+         (step.tokens == 0 || has_tensors) && rows.counts != nullptr && rows.offsets != nullptr &&
+         rows.row_index != nullptr && rows.slots != nullptr && rows.weights != nullptr;
 }
 
 template <typename Arguments>

@@ -10,7 +10,10 @@
 namespace switchyard::cuda {
 
 constexpr std::uint32_t kAllLanes = 0xffffffffU;
-constexpr std::uint32_t kPoison = 0xffffffffU;
+// Memory holds this word where nothing has landed. No codes of E4M3 have a byte 0xff, no codes of
+// INT8 0x80, scales have no sign; of E2M1 and BF16 WithoutPoison changes what would be it. So one
+// word serves steps of different formats in turn.
+constexpr std::uint32_t kPoison = kExchangePoison;
 
 // Volatile, which is relaxed of system scope and never narrowed: of a relaxed load whose words are
 // not all used, ptxas makes loads of single words (CUDA 13.0, sm_90a), so that a tag could be of
@@ -56,9 +59,14 @@ __device__ __forceinline__ void StorePoison(void* to) {
   *static_cast<uint4*>(to) = make_uint4(kPoison, kPoison, kPoison, kPoison);
 }
 
-// Words of BF16 whose first would be poison get another NaN.
+// Words of BF16 whose first would be poison, a NaN above -infinity, get another NaN.
 __device__ __forceinline__ uint4 WithoutPoison(uint4 words) {
-  if (words.x == kPoison) words.x = 0x7fffffffU;
+  if (words.x == kPoison) words.x = kPoison & 0x7fffffffU;
+  return words;
+}
+// Codes of E2M1 whose first eight would be poison get 0 for the -0 among them.
+__device__ __forceinline__ uint4 CodesWithoutPoison(uint4 words) {
+  if (words.x == kPoison) words.x = kPoison & 0xffffff0fU;
   return words;
 }
 

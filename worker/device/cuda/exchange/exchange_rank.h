@@ -33,9 +33,11 @@ struct ExchangeState {
   // CTAs of one see the same number, however late they start, and none waits for another.
   std::uint64_t dispatch_parts = 0;
   std::uint64_t combine_parts = 0;
-  std::uint32_t lost = 0;                        // a bit for each rank
-  std::uint32_t covered[kExchangeBuffers] = {};  // of a source in the last step of the buffer
-  std::uint32_t fault = 0;                       // the first
+  std::uint32_t lost = 0;  // a bit for each rank
+  // The lower half: tokens that a source may have had in the last step of the buffer. The upper
+  // one: 16-byte units of a row of that step.
+  std::uint32_t covered[kExchangeBuffers] = {};
+  std::uint32_t fault = 0;  // the first
   std::uint32_t fault_rank = 0;
   std::uint32_t fault_step = 0;
   NormalState normal;
@@ -96,7 +98,10 @@ struct ExchangeStep {
   // is cut by it. tokens_max does always.
   int cover = 0;
   int tokens = 0;
-  const std::uint16_t* x = nullptr;   // BF16 [tokens][hidden], 16-byte aligned
+  ExchangeFormat format = ExchangeFormat::kFp8;  // of ExchangeShape::formats, the same on all ranks
+  float global_scale = 1.0F;                     // of NVFP4, the same on all ranks
+  AnswerFormat answers = AnswerFormat::kBf16;    // the same on all ranks
+  const std::uint16_t* x = nullptr;              // BF16 [tokens][hidden], 16-byte aligned
   const std::int32_t* ids = nullptr;  // [tokens][top_k]; outside of all experts: no expert
   const float* weights = nullptr;     // [tokens][top_k]
   // [experts]: the rank of each times experts_of_rank plus its slot there. Null: expert e is at e.

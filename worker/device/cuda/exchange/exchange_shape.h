@@ -8,23 +8,26 @@
 //                                      normal_words.cuh
 //   table    [buffer][source][token]   packets of 16 bytes: two expert ids, their weights, tag
 //   rows     [buffer][source][token]   the row in its wire format, scales behind the data
-//   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16; or
+//   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16, or FP8 and scales
+//                                          behind it; or
 //            [buffer][token][choice]       the row of one expert, BF16
 //
 // A token's place is its number at its source, so that nobody counts before rows fly. Few rows and
-// answers say by themselves that they are there: their memory holds 0xff until they land, and no
-// 16 bytes of them begin with four such bytes (low_latency.h). Many have words.
+// answers say by themselves that they are there: their memory holds a word until they land with
+// which no 16 bytes of them begin (exchange_memory.cuh). Many have words.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+
+#include "worker/device/cuda/exchange/exchange_format.h"
 
 namespace switchyard::cuda {
 
 // It changes with what ranks write into each other's heaps, and when. Processes of two releases
 // that differ in it say that their steps do not match, where they would wait for words that never
 // come.
-constexpr int kExchangeVersion = 3;
+constexpr int kExchangeVersion = 4;
 constexpr int kExchangeRanksMax = 8;
 constexpr int kExchangeBuffers = 3;
 constexpr int kExchangeTokensMax = 256;  // by the kernels of few tokens
@@ -39,11 +42,7 @@ constexpr int kListCtas = 8;          // make the lists of many tokens
 constexpr int kChunkTokensMin = 256;  // whose answers a source waits for at once, of many
 constexpr int kAnswerChunksMax = kNormalTokensMax / kChunkTokensMin;
 constexpr int kHeaderBytes = 1024;
-constexpr int kColumnsOfWarp = 512;  // of a row
-
-// FP8: E4M3 codes and an FP32 scale for each 128 values, by the formula of the FP8 codec. BF16: as
-// it is; a NaN stays one, with other bits.
-enum class ExchangeFormat : std::uint8_t { kFp8, kBf16 };
+constexpr std::uint32_t kExchangePoison = 0xffffff80U;  // exchange_memory.cuh says why
 
 // Says what comes back for a token: a row from each rank that has experts of it, which is less to
 // send, or one from each expert, whose sum is bit-equal wherever experts are placed.
@@ -57,7 +56,7 @@ struct ExchangeShape {
   int top_k = 0;
   int experts_of_rank = 0;  // rank r has the experts from r * experts_of_rank on
   int expert_ranks = 0;     // only ranks below it have experts; 0: all
-  ExchangeFormat format = ExchangeFormat::kFp8;
+  ExchangeFormatSet formats = ExchangeFormat::kFp8;  // that steps may have
   ExchangeUnit unit = ExchangeUnit::kPerWorker;
 };
 
@@ -83,6 +82,7 @@ constexpr bool IsExchangeShape(const ExchangeShape& shape) {
          shape.top_k <= kExchangeTopKMax && shape.experts_of_rank >= 1 && shape.expert_ranks >= 0 &&
          shape.expert_ranks <= shape.ranks && shape.experts_of_rank <= kExchangeExpertsMax &&
          shape.ranks * shape.tokens_max * shape.top_k <= kNormalPairsMax &&
+         shape.formats.bits != 0 && shape.formats.bits >> kExchangeFormats == 0 &&
          (!IsNormal(shape) || shape.unit == ExchangeUnit::kPerWorker);
 }
 
@@ -99,7 +99,6 @@ struct ExchangeLayout {
   std::int64_t answers = 0;
   std::int64_t bytes = 0;
   int packets = 0;        // of a token in the table
-  int row_bytes = 0;      // written of a row
   int row_stride = 0;     // from row to row
   int answer_stride = 0;  // from answer to answer
 
@@ -143,12 +142,15 @@ constexpr ExchangeLayout LayoutOf(const ExchangeShape& shape) {
   constexpr auto aligned = [](std::int64_t bytes) { return (bytes + 127) / 128 * 128; };
   const std::int64_t buffers = BuffersOf(shape);
   const std::int64_t places = buffers * shape.ranks * shape.tokens_max;
-  const bool fp8 = shape.format == ExchangeFormat::kFp8;
+  int row_bytes = 0;
+  for (int f = 0; f < kExchangeFormats; ++f) {
+    const auto format = static_cast<ExchangeFormat>(f);
+    const int bytes = shape.formats.Has(format) ? RowBytesOf(format, shape.hidden) : 0;
+    row_bytes = bytes > row_bytes ? bytes : row_bytes;
+  }
   ExchangeLayout layout;
   layout.packets = (shape.top_k + 1) / 2;
-  // Four scales fill 16 bytes, the last ones perhaps in part.
-  layout.row_bytes = fp8 ? shape.hidden + (shape.hidden + 511) / 512 * 16 : shape.hidden * 2;
-  layout.row_stride = static_cast<int>(aligned(layout.row_bytes));
+  layout.row_stride = static_cast<int>(aligned(row_bytes));
   layout.answer_stride = static_cast<int>(aligned(shape.hidden * 2));
   layout.table = buffers * shape.ranks * kHeaderBytes;
   layout.rows = aligned(layout.table + places * layout.packets * 16);

@@ -57,8 +57,8 @@ class ListMaker {
     while (true) {
       const uint4 header = LoadSystem(HeaderOf(source));
       if (header.w == tag_) {
-        const bool alike =
-            header.y == ShapeHash(group_.shape) && static_cast<int>(header.x >> 16) == step_.cover;
+        const bool alike = header.y == StepHash(group_.shape, step_) &&
+                           static_cast<int>(header.x >> 16) == step_.cover;
         if (!alike) Lose(group_, source, number_, ExchangeFault::kMismatch);
         return;
       }

@@ -11,6 +11,9 @@ struct LandedArguments {
   ExchangeRows lists;
   ExchangeShape shape;
   int row_stride;
+  int data_bytes;
+  RowFormat format;
+  float global_scale;
   const ExpertFacts* experts;
   std::uint16_t* answers;
   LandedPairs out;
@@ -52,18 +55,33 @@ __global__ void __launch_bounds__(kThreads)
   PairTerm term;
   const int slot = args.window.first + at;
   if (slot < pairs) {
-    const bool fp8 = args.shape.format == ExchangeFormat::kFp8;
     row.data = args.rows + static_cast<std::int64_t>(args.lists.row_index[slot]) * args.row_stride;
-    row.scales = row.data + args.shape.hidden;
+    row.scales = row.data + args.data_bytes;
     row.out = reinterpret_cast<std::byte*>(args.answers +
                                            static_cast<std::int64_t>(slot) * args.shape.hidden);
-    row.format = fp8 ? RowFormat::kFp8 : RowFormat::kBf16;
-    row.rounded = fp8;
+    row.global_scale = args.global_scale;
+    row.format = args.format;
+    row.rounded = args.format != RowFormat::kBf16;
     term.place = at;
     term.slot = ExpertOfSlot(args.lists.offsets, experts, slot);
   }
   args.out.rows[at] = row;
   args.out.terms[at] = term;
+}
+
+RowFormat RowFormatOf(ExchangeFormat format) {
+  switch (format) {
+    case ExchangeFormat::kBf16:
+      return RowFormat::kBf16;
+    case ExchangeFormat::kInt8:
+      return RowFormat::kInt8;
+    case ExchangeFormat::kNvfp4:
+      return RowFormat::kNvfp4;
+    case ExchangeFormat::kFp8:
+    case ExchangeFormat::kFp8Pow2:
+      return RowFormat::kFp8;
+  }
+  return RowFormat::kBf16;
 }
 
 }  // namespace
@@ -81,6 +99,9 @@ cudaError_t ListLandedPairs(const ExchangeRank& rank, const ExchangeStep& step,
   args.lists = step.rows;
   args.shape = rank.shape;
   args.row_stride = rank.layout.row_stride;
+  args.data_bytes = DataBytesOf(step.format, rank.shape.hidden);
+  args.format = RowFormatOf(step.format);
+  args.global_scale = step.global_scale;
   args.experts = experts;
   args.answers = answers;
   args.out = out;

@@ -13,7 +13,7 @@
 //
 // Arrival: a receiver polls the row itself, which is written by 16-byte stores of system scope.
 // PTX makes those single-copy atomic, so a unit whose first word is not poison is there as a whole.
-// E4M3 codes and scales of the codec never form that word; in BF16 a NaN's sign is cleared.
+// exchange_memory.cuh says why no format's rows hold that word.
 //
 // Ranks call both in the same order for the same steps, also with no tokens. A rank may be one step
 // ahead of another. The rows of a step stay until this rank's next dispatch begins. Each waits at
@@ -21,9 +21,9 @@
 // and ExchangeState says so: whatever such a step has written is no result. The same holds for a
 // peer whose step is of another shape or covers fewer tokens.
 //
-// Memory: the heap of a rank is filled with 0xff and its state with zeros before the first step of
-// a group; a new generation begins so again. The functions check arguments, enqueue one kernel and
-// return. Errors: cudaErrorInvalidValue.
+// Memory: the heap of a rank is poisoned (heap_poison.h) and its state zeros before the first step
+// of a group; a new generation begins so again. The functions check arguments, enqueue one kernel
+// and return. Errors: cudaErrorInvalidValue.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// CTA 0 makes the lists. The warps of the others have 512 columns of a token each: they announce
+// CTA 0 makes the lists. The warps of the others have some columns of a token each: they announce
 // the token, send the columns, poison what the step before left, and wait for the same columns of
 // the same token of every source.
 #include "worker/device/cuda/exchange/exchange_launch.h"
@@ -14,6 +14,7 @@ namespace {
 constexpr int kThreadsMax = 512;
 constexpr int kSourcesAtOnce = 4;
 constexpr int kDependentTokensMax = 16;
+constexpr int kUnitsOfPoison = 64;  // that a warp writes of a row at once
 
 struct DispatchArguments {
   ExchangeRank group;
@@ -40,7 +41,7 @@ class RowWarp {
       Begin(number->Get());
     }
     uint4 words[2];
-    columns.Encode(words);
+    columns.Encode(step_.global_scale, words);
     const std::uint32_t ranks = RanksOf(wanted);
     const Units<kFormat> units(group_.shape.hidden, part);
     const std::int64_t row = group_.layout.Row(group_.shape, buffer_, group_.rank, token);
@@ -60,18 +61,19 @@ class RowWarp {
     buffer_ = static_cast<int>(number % kExchangeBuffers);
   }
 
-  // Makes what was read in the step before poison again. Its rows are read by then, because the
-  // kernels that did come before this one.
-  __device__ __forceinline__ void Poison(int token, int part) const {
+  // Makes units of what was read in the step before poison again. Its rows are read by then,
+  // because the kernels that did come before this one.
+  __device__ __forceinline__ void Poison(int token, int part, int units) const {
     const int before = static_cast<int>((number_ + kExchangeBuffers - 1) % kExchangeBuffers);
-    const Units<kFormat> units(group_.shape.hidden, part);
+    const int first = part * kUnitsOfPoison + static_cast<int>(threadIdx.x % 32);
     for (int source = 0; source < group_.shape.ranks; ++source) {
       if (source == group_.rank) continue;  // its rows are not waited for
       std::byte* row =
           group_.heaps[group_.rank] + group_.layout.Row(group_.shape, before, source, token);
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        if (units.at[i] >= 0) StorePoison(row + units.at[i]);
+      for (int i = 0; i < kUnitsOfPoison / 32; ++i) {
+        const int unit = first + i * 32;
+        if (unit < units) StorePoison(row + unit * 16);
       }
     }
   }
@@ -182,8 +184,7 @@ class RowWarp {
   int buffer_ = 0;
 };
 
-// The tokens that the steps in each buffer have covered, asked for before the step's number is
-// known.
+// What the steps in each buffer have covered, asked for before the step's number is known.
 struct Covered {
   __device__ __forceinline__ explicit Covered(const ExchangeState& state) {
 #pragma unroll
@@ -214,12 +215,14 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
     ListMaker(group, args.step, number, memory).Make();
     CheckChoices(group, args.step, number);
     if (threadIdx.x == 0) {
-      group.state->covered[number % kExchangeBuffers] = static_cast<std::uint32_t>(args.step.cover);
+      const int units = RowBytesOf(kFormat, group.shape.hidden) / 16;
+      group.state->covered[number % kExchangeBuffers] =
+          static_cast<std::uint32_t>(args.step.cover | units << 16);
     }
   } else {
     const Covered covered(*group.state);
     RowWarp<kFormat> warp(group, args.step);
-    const int parts = (group.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+    const int parts = PartsOf(kFormat, group.shape.hidden);
     const auto warps = static_cast<int>((gridDim.x - 1) * blockDim.x / 32);
     const auto first = static_cast<int>((blockIdx.x - 1) * blockDim.x / 32 + threadIdx.x / 32);
     const int all = args.step.cover * parts;
@@ -227,11 +230,33 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
     AllowDependentLaunch();  // not before the stores, beside which the next kernel would start
     const std::uint32_t number = asked.Get();
     warp.Begin(number);
-    const int left = static_cast<int>(covered.Before(number)) * parts;
-    for (int i = first; i < left; i += warps) warp.Poison(i / parts, i % parts);
+    const std::uint32_t before = covered.Before(number);
+    const auto units = static_cast<int>(before >> 16);
+    const int parts_before = (units + kUnitsOfPoison - 1) / kUnitsOfPoison;
+    const int left = static_cast<int>(before & 0xffffU) * parts_before;
+    for (int i = first; i < left; i += warps) {
+      warp.Poison(i / parts_before, i % parts_before, units);
+    }
     for (int i = first; i < all; i += warps) warp.Receive(i / parts, i % parts);
   }
   EndStep(&group.state->dispatch_parts);
+}
+
+using Kernel = void (*)(DispatchArguments);
+Kernel KernelOf(ExchangeFormat format) {
+  switch (format) {
+    case ExchangeFormat::kFp8:
+      return DispatchKernel<ExchangeFormat::kFp8>;
+    case ExchangeFormat::kBf16:
+      return DispatchKernel<ExchangeFormat::kBf16>;
+    case ExchangeFormat::kFp8Pow2:
+      return DispatchKernel<ExchangeFormat::kFp8Pow2>;
+    case ExchangeFormat::kInt8:
+      return DispatchKernel<ExchangeFormat::kInt8>;
+    case ExchangeFormat::kNvfp4:
+      return DispatchKernel<ExchangeFormat::kNvfp4>;
+  }
+  return nullptr;  // IsExchangeStep knows all of them
 }
 
 }  // namespace
@@ -240,20 +265,17 @@ cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& ste
                                cudaStream_t stream) {
   if (!IsExchangeStep(rank, step) || IsNormal(rank.shape)) return cudaErrorInvalidValue;
   // As many warps as rows have parts, in CTAs that all run at once.
-  const int parts = (rank.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+  const int parts = PartsOf(step.format, rank.shape.hidden);
   const int shared = ListMemory::Bytes(rank.shape, step.cover);
   constexpr int kSharedOfTwo = 100 << 10;  // so that two CTAs share an SM
   const int sms = std::min(rank.sms, 128);
   const int ctas_max = std::max(shared <= kSharedOfTwo ? 2 * sms : sms, 2) - 1;
   const int warps = std::clamp(step.cover / 8, 2, kThreadsMax / 32);
   const int ctas = std::min((step.cover * parts + warps - 1) / warps, ctas_max);
-  const auto kernel = rank.shape.format == ExchangeFormat::kFp8
-                          ? DispatchKernel<ExchangeFormat::kFp8>
-                          : DispatchKernel<ExchangeFormat::kBf16>;
   // A dispatch of more tokens is slower where it starts early behind combine; why is not known
   // (docs/PERFORMANCE.md#the-exchange-between-gpus).
-  return LaunchExchange(kernel, DispatchArguments{rank, step}, 1 + ctas, warps * 32, shared,
-                        dependent && step.cover <= kDependentTokensMax, stream);
+  return LaunchExchange(KernelOf(step.format), DispatchArguments{rank, step}, 1 + ctas, warps * 32,
+                        shared, dependent && step.cover <= kDependentTokensMax, stream);
 }
 
 }  // namespace switchyard::cuda

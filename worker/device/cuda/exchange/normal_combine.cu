@@ -7,6 +7,7 @@
 #include "worker/device/cuda/exchange/answer_math.cuh"
 #include "worker/device/cuda/exchange/exchange_launch.h"
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
+#include "worker/device/cuda/exchange/fp8_answers.cuh"
 #include "worker/device/cuda/exchange/normal.h"
 #include "worker/device/cuda/exchange/normal_words.cuh"
 #include "worker/device/cuda/exchange/step_table.cuh"
@@ -17,7 +18,7 @@ namespace {
 constexpr int kThreads = 512;
 constexpr int kChunksUsual = 8;
 static_assert(kChunksUsual <= kAnswerChunksMax);
-constexpr int kUnitsOfLane = 4;
+constexpr int kUnitsOfLane = kAnswerUnits;
 constexpr int kUnitsOfPart = 32 * kUnitsOfLane;  // a unit is eight columns, 16 bytes of BF16
 constexpr int kCtasOfAdder = 5;                  // one of so many CTAs adds up
 
@@ -58,6 +59,7 @@ __device__ __forceinline__ void AddRow(const std::byte* row, const UnitsOfPart& 
   }
 }
 
+template <AnswerFormat kAnswers>
 class Combiner {
  public:
   __device__ __forceinline__ Combiner(const CombineArguments& args, std::uint32_t number)
@@ -125,9 +127,13 @@ class Combiner {
     }
     std::byte* to =
         group_.heaps[source] + group_.layout.Answer(group_.shape, 0, group_.rank, token);
+    if constexpr (kAnswers == AnswerFormat::kFp8) {
+      SendFp8Sums(sums.of, part, group_.shape.hidden, to);
+    } else {
 #pragma unroll
-    for (int i = 0; i < kUnitsOfLane; ++i) {
-      if (units.Has(i)) StoreSystem(to + units.At(i) * 16, RoundedUnit(sums.of[i]));
+      for (int i = 0; i < kUnitsOfLane; ++i) {
+        if (units.Has(i)) StoreSystem(to + units.At(i) * 16, RoundedUnit(sums.of[i]));
+      }
     }
   }
 
@@ -153,8 +159,13 @@ class Combiner {
     while (ranks != 0) {
       const int rank = __ffs(static_cast<int>(ranks)) - 1;
       ranks &= ranks - 1;
-      AddRow(group_.heaps[group_.rank] + group_.layout.Answer(group_.shape, 0, rank, token), units,
-             1.0F, &sums);
+      const std::byte* row =
+          group_.heaps[group_.rank] + group_.layout.Answer(group_.shape, 0, rank, token);
+      if constexpr (kAnswers == AnswerFormat::kFp8) {
+        AddFp8Row(row, part, group_.shape.hidden, sums.of);
+      } else {
+        AddRow(row, units, 1.0F, &sums);
+      }
     }
     const std::int64_t row = static_cast<std::int64_t>(token) * group_.shape.hidden;
 #pragma unroll
@@ -183,10 +194,11 @@ class Combiner {
   const int warps_;
 };
 
+template <AnswerFormat kAnswers>
 __global__ void __launch_bounds__(kThreads, 2)
     CombineKernel(const __grid_constant__ CombineArguments args) {
   StepNumber number(&args.group.state->combine_parts);
-  Combiner(args, number.Get()).Run();
+  Combiner<kAnswers>(args, number.Get()).Run();
   EndStep(&args.group.state->combine_parts);
 }
 
@@ -201,8 +213,10 @@ cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
   const int warps = std::min(step.cover, chunk) * parts * rank.shape.ranks;
   const int ctas = std::clamp(warps * 32 / kThreads, 2, 2 * rank.sms);
   const int adders = (ctas + kCtasOfAdder - 1) / kCtasOfAdder;
+  const auto kernel = step.answers == AnswerFormat::kFp8 ? CombineKernel<AnswerFormat::kFp8>
+                                                         : CombineKernel<AnswerFormat::kBf16>;
   return LaunchExchange(
-      CombineKernel,
+      kernel,
       CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, adders, chunk},
       ctas, kThreads, 0, false, stream);
 }

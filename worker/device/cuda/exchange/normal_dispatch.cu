@@ -1,4 +1,4 @@
-// The first CTAs make the lists. The warps of the others send 512 columns of a token each, and the
+// The first CTAs make the lists. The warps of the others send some columns of a token each, and the
 // last CTA to have sent its share tells all ranks so and waits for their word.
 #include <algorithm>
 
@@ -28,7 +28,7 @@ __device__ __forceinline__ void SendColumns(const ExchangeRank& group, const Exc
   const int place = PlaceOf(shape, step, wanted.id);
   const std::uint32_t rank = place >= 0 ? 1U << (place / shape.experts_of_rank) : 0;
   uint4 words[2];
-  columns.Encode(words);
+  columns.Encode(step.global_scale, words);
   const std::uint32_t ranks = __reduce_or_sync(kAllLanes, rank) & ~wanted.lost;
   const Units<kFormat> units(shape.hidden, part);
   const std::int64_t row = group.layout.Row(shape, 0, group.rank, token);
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
     if (blockIdx.x == 0) CheckChoices(group, args.step, number);
   } else {
     const std::uint32_t senders = gridDim.x - kListCtas;
-    const int parts = (group.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+    const int parts = PartsOf(kFormat, group.shape.hidden);
     const auto warps = static_cast<int>(senders * blockDim.x / 32);
     // Warps of different SMs have the parts of a row.
     const auto first = static_cast<int>(threadIdx.x / 32 * senders + blockIdx.x - kListCtas);
@@ -80,19 +80,33 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
   EndStep(&group.state->dispatch_parts);
 }
 
+using Kernel = void (*)(DispatchArguments);
+Kernel KernelOf(ExchangeFormat format) {
+  switch (format) {
+    case ExchangeFormat::kFp8:
+      return DispatchKernel<ExchangeFormat::kFp8>;
+    case ExchangeFormat::kBf16:
+      return DispatchKernel<ExchangeFormat::kBf16>;
+    case ExchangeFormat::kFp8Pow2:
+      return DispatchKernel<ExchangeFormat::kFp8Pow2>;
+    case ExchangeFormat::kInt8:
+      return DispatchKernel<ExchangeFormat::kInt8>;
+    case ExchangeFormat::kNvfp4:
+      return DispatchKernel<ExchangeFormat::kNvfp4>;
+  }
+  return nullptr;  // IsExchangeStep knows all of them
+}
+
 }  // namespace
 
 cudaError_t DispatchNormal(const ExchangeRank& rank, const ExchangeStep& step,
                            cudaStream_t stream) {
   if (!IsExchangeStep(rank, step) || !IsNormal(rank.shape)) return cudaErrorInvalidValue;
-  const int parts = (rank.shape.hidden + kColumnsOfWarp - 1) / kColumnsOfWarp;
+  const int parts = PartsOf(step.format, rank.shape.hidden);
   const int ctas_max = std::max(2 * rank.sms - kListCtas, 1);
   const int ctas = std::clamp(step.cover * parts * 32 / kNormalThreads, 1, ctas_max);
-  const auto kernel = rank.shape.format == ExchangeFormat::kFp8
-                          ? DispatchKernel<ExchangeFormat::kFp8>
-                          : DispatchKernel<ExchangeFormat::kBf16>;
-  return LaunchExchange(kernel, DispatchArguments{rank, step}, kListCtas + ctas, kNormalThreads, 0,
-                        false, stream);
+  return LaunchExchange(KernelOf(step.format), DispatchArguments{rank, step}, kListCtas + ctas,
+                        kNormalThreads, 0, false, stream);
 }
 
 }  // namespace switchyard::cuda

@@ -73,7 +73,7 @@ class NormalLists {
     }
     if (words_.IsLast(&state_.tables_sent, kListCtas)) {
       const auto sizes = static_cast<std::uint32_t>(step_.tokens | step_.cover << 16);
-      words_.Tell(kTableWord, sizes, ShapeHash(group_.shape));
+      words_.Tell(kTableWord, sizes, StepHash(group_.shape, step_));
     }
   }
 
@@ -84,8 +84,8 @@ class NormalLists {
       uint4 said;
       int tokens = 0;
       if (words_.Await(source, kTableWord, &said)) {
-        const bool alike =
-            said.y == ShapeHash(group_.shape) && static_cast<int>(said.x >> 16) == step_.cover;
+        const bool alike = said.y == StepHash(group_.shape, step_) &&
+                           static_cast<int>(said.x >> 16) == step_.cover;
         if (alike) {
           tokens = min(static_cast<int>(said.x & 0xffffU), step_.cover);
         } else {

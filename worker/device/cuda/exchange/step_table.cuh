@@ -52,11 +52,15 @@ __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint3
   return local >= 0 && local < group.shape.experts_of_rank ? local : -1;
 }
 
-__device__ __forceinline__ std::uint32_t ShapeHash(const ExchangeShape& shape) {
+// What all ranks have to mean by a step, besides its cover.
+__device__ __forceinline__ std::uint32_t StepHash(const ExchangeShape& shape,
+                                                  const ExchangeStep& step) {
   std::uint32_t hash = 2166136261U;
-  for (const int part : {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
-                         shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.format),
-                         static_cast<int>(shape.unit)}) {
+  for (const int part :
+       {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
+        shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.formats.bits),
+        static_cast<int>(shape.unit), static_cast<int>(step.format), static_cast<int>(step.answers),
+        __float_as_int(step.global_scale)}) {
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
   }
   return hash;
@@ -110,7 +114,7 @@ __device__ __forceinline__ void AnnounceSizes(const ExchangeRank& group, const E
   const auto buffer = static_cast<int>(number % kExchangeBuffers);
   const auto sizes = static_cast<std::uint32_t>(step.tokens | step.cover << 16);
   StoreSystem(group.heaps[to] + group.layout.Header(group.shape, buffer, group.rank),
-              make_uint4(sizes, ShapeHash(group.shape), 0, TagOf(group, number)));
+              make_uint4(sizes, StepHash(group.shape, step), 0, TagOf(group, number)));
 }
 
 // Tells the host of choices of this rank's tokens that are none. By one CTA.

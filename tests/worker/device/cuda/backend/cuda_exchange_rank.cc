@@ -2,10 +2,11 @@
 //
 //   cuda_exchange_rank RANK RANKS EXPERT_RANKS DEVICE STEPS WIRE UNIT
 //
-// WIRE: bf16 or fp8. UNIT: worker or expert. Prints its key, reads those of all ranks, one a line,
-// and prints "joined". After the line "go" it makes the steps, each of random tokens that every
-// rank can make again, compares every answer bit by bit with what the same experts give over the
-// seam's Run, and prints "ok", "wrong STEP" or the group's fault.
+// WIRE: the name of a format, or "all": each step has another. UNIT: worker, expert, or fp8: sums
+// of workers that come back as FP8, in a group of many tokens. Prints its key, reads those of all
+// ranks, one a line, and prints "joined". After the line "go" it makes the steps, each of random
+// tokens that every rank can make again, compares every answer bit by bit with what the same
+// experts give over the seam's Run, and prints "ok", "wrong STEP" or the group's fault.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -21,6 +22,7 @@
 #include "core/rng.h"
 #include "tests/testing/expert_runs.h"
 #include "tests/testing/random_tensors.h"
+#include "worker/device/cpu/codec/codec_kernels.h"
 #include "worker/device/cuda/backend/cuda_backend.h"
 
 namespace switchyard {
@@ -29,7 +31,8 @@ namespace {
 using testing::OkOrAbort;
 
 constexpr MoeShape kShape{.hidden = 2048, .intermediate = 256, .experts = 16, .top_k = 4};
-constexpr std::int32_t kTokensMax = 16;
+constexpr std::int32_t kTokensMax = 16;    // of a step
+constexpr std::int32_t kManyTokens = 300;  // of a group whose kernels are those of many
 constexpr Duration kLong = std::chrono::seconds(20);
 
 struct Tokens {
@@ -97,14 +100,21 @@ class Memory {
 
 class RankProgram {
  public:
-  RankProgram(DeviceBackend* device, const ExchangeSpec& spec, std::int32_t rank)
+  RankProgram(DeviceBackend* device, const ExchangeSpec& spec, std::int32_t rank, bool all_formats,
+              bool fp8_sums)
       : device_(device),
         spec_(spec),
         rank_(rank),
         exchange_(OkOrAbort(device->MakeExchange(spec, rank))),
         stream_(OkOrAbort(device->MakeStream({}))),
-        workspace_(OkOrAbort(device->MakeWorkspace(kShape, kTokensMax * kShape.top_k))),
-        codec_(OkOrAbort(device->MakeCodec({.format = spec.wire}))) {
+        workspace_(OkOrAbort(device->MakeWorkspace(kShape, kTokensMax * kShape.top_k))) {
+    for (const NamedWireFormat& row : WireFormats()) {
+      if (!all_formats && row.format != spec.wire) continue;
+      const float scale = row.format == kNvfp4Format ? 13.5F : 1.0F;
+      codecs_.push_back(
+          OkOrAbort(device->MakeCodec({.format = row.format, .global_scale = scale})));
+    }
+    if (fp8_sums) sums_ = OkOrAbort(device->MakeCodec({.format = kFp8Format}));
     std::vector<TableEntry> all;
     std::vector<TableEntry> own;
     for (std::int32_t e = 0; e < kShape.experts; ++e) {
@@ -124,7 +134,9 @@ class RankProgram {
                                          static_cast<std::uint64_t>(rank_));
       Memory memory(device_, stream_.get());
       std::vector<Bf16> y(tokens.x.size(), 0xffff);
+      codec_ = codecs_[static_cast<std::size_t>(number) % codecs_.size()].get();
       const ExchangeStep step{.cover = kTokensMax,
+                              .codecs = {.rows = RowCodec(), .sums = sums_.get()},
                               .tokens = tokens.count(),
                               .x = memory.Of(tokens.x),
                               .ids = memory.Of(tokens.ids),
@@ -143,25 +155,28 @@ class RankProgram {
   }
 
  private:
+  [[nodiscard]] const Codec* RowCodec() const {
+    return codec_->format() == kBf16Format ? nullptr : codec_;
+  }
   // The answers to (token, choice), as each expert gives them to a row of its own.
   std::vector<Bf16> Answers(const Tokens& tokens) {
     const auto hidden = static_cast<std::size_t>(kShape.hidden);
     const auto pairs = static_cast<std::uint32_t>(tokens.ids.size());
-    const RowBytes bytes = RowBytesOf(spec_.wire, kShape.hidden);
+    const RowBytes bytes = RowBytesOf(codec_->format(), kShape.hidden);
     Memory memory(device_, stream_.get());
     std::vector<std::byte> data(pairs * static_cast<std::size_t>(bytes.data));
     std::vector<std::byte> scales(pairs * static_cast<std::size_t>(bytes.scales));
     std::vector<Bf16> out(pairs * hidden);
     std::vector<std::uint32_t> indices(pairs);
     for (std::uint32_t i = 0; i < pairs; ++i) indices[i] = i / kShape.top_k;
-    const EncodeRun encode{.codec = codec_.get(),
+    const EncodeRun encode{.codec = codec_,
                            .x = memory.Of(tokens.x),
                            .x_stride = kShape.hidden,
                            .indices = indices,
                            .hidden = kShape.hidden,
                            .data = memory.Of(data),
                            .scales = memory.Of(scales)};
-    ExpertInput input{.codec = spec_.wire == kBf16Format ? nullptr : codec_.get(),
+    ExpertInput input{.codec = RowCodec(),
                       .rows = encode.data,
                       .scales = encode.scales,
                       .count = pairs,
@@ -182,24 +197,44 @@ class RankProgram {
     const auto hidden = static_cast<std::size_t>(kShape.hidden);
     const auto top_k = static_cast<std::size_t>(kShape.top_k);
     const std::vector<Bf16> answers = Answers(tokens);
-    std::vector<Bf16> y(tokens.x.size());
+    std::vector<float> y(tokens.x.size(), 0.0F);
     const bool per_worker = spec_.unit == CombineUnit::kPerWorker;
-    for (std::size_t i = 0; i < y.size(); ++i) {
-      const std::size_t t = i / hidden;
-      float sum = 0;
-      for (std::int32_t r = 0; r < (per_worker ? spec_.expert_ranks : 1); ++r) {
-        float part = 0;
+    for (std::int32_t r = 0; r < (per_worker ? spec_.expert_ranks : 1); ++r) {
+      std::vector<float> part(y.size(), 0.0F);
+      for (std::size_t i = 0; i < y.size(); ++i) {
+        const std::size_t t = i / hidden;
         for (std::size_t k = 0; k < top_k; ++k) {
           const std::int32_t id = tokens.ids[t * top_k + k];
           if (id < 0 || (per_worker && id / spec_.experts_of_rank() != r)) continue;
           const Bf16 answer = answers[(t * top_k + k) * hidden + i % hidden];
-          part = std::fma(tokens.weights[t * top_k + k], Bf16ToFloat(answer), part);
+          part[i] = std::fma(tokens.weights[t * top_k + k], Bf16ToFloat(answer), part[i]);
         }
-        sum = per_worker ? sum + Bf16ToFloat(FloatToBf16(part)) : part;
       }
-      y[i] = FloatToBf16(sum);
+      if (!per_worker) {
+        y = part;
+        continue;
+      }
+      const std::vector<Bf16> sent = Sent(part);
+      for (std::size_t i = 0; i < y.size(); ++i) y[i] += Bf16ToFloat(sent[i]);
     }
-    return y;
+    std::vector<Bf16> rounded;
+    for (const float sum : y) rounded.push_back(FloatToBf16(sum));
+    return rounded;
+  }
+
+  // A rank's sums as they arrive.
+  [[nodiscard]] std::vector<Bf16> Sent(const std::vector<float>& sums) const {
+    std::vector<Bf16> rows;
+    for (const float sum : sums) rows.push_back(FloatToBf16(sum));
+    if (sums_ == nullptr) return rows;
+    const RowBytes bytes = RowBytesOf(kFp8Format, kShape.hidden);
+    std::vector<std::byte> row(static_cast<std::size_t>(bytes.total()));
+    for (std::size_t at = 0; at < rows.size(); at += static_cast<std::size_t>(kShape.hidden)) {
+      std::byte* const scales = row.data() + bytes.data;
+      kScalarCodecKernels.fp8.encode(rows.data() + at, kShape.hidden, 1.0F, row.data(), scales);
+      kScalarCodecKernels.fp8.decode(row.data(), scales, kShape.hidden, 1.0F, rows.data() + at);
+    }
+    return rows;
   }
 
   DeviceBackend* const device_;
@@ -210,7 +245,9 @@ class RankProgram {
   const std::unique_ptr<Exchange> exchange_;
   const std::unique_ptr<Stream> stream_;
   const std::unique_ptr<Workspace> workspace_;
-  const std::unique_ptr<Codec> codec_;
+  std::vector<std::unique_ptr<Codec>> codecs_;  // steps take them in turn
+  std::unique_ptr<Codec> sums_;
+  const Codec* codec_ = nullptr;  // of this step
 };
 
 int Main(int argc, char** argv) {
@@ -223,10 +260,10 @@ int Main(int argc, char** argv) {
       .shape = kShape,
       .ranks = std::atoi(argv[2]),
       .expert_ranks = std::atoi(argv[3]),
-      .tokens_max = kTokensMax,
-      .wire = wire == "fp8" ? kFp8Format : kBf16Format,
-      .unit = unit == "worker" ? CombineUnit::kPerWorker : CombineUnit::kPerExpert};
-  RankProgram program(device.get(), spec, rank);
+      .tokens_max = unit == "fp8" ? kManyTokens : kTokensMax,
+      .wire = WireFormatFromName(wire).value_or(kBf16Format),
+      .unit = unit == "expert" ? CombineUnit::kPerExpert : CombineUnit::kPerWorker};
+  RankProgram program(device.get(), spec, rank, wire == "all", unit == "fp8");
   std::cout << absl::BytesToHexString(program.exchange().key()) << std::endl;
   std::vector<std::string> keys(static_cast<std::size_t>(spec.ranks));
   for (std::string& key : keys) {

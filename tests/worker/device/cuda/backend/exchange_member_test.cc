@@ -32,7 +32,7 @@ cuda::ExchangeShape ShapeOf(int ranks) {
           .hidden = 2048,
           .top_k = 4,
           .experts_of_rank = 8,
-          .format = cuda::ExchangeFormat::kFp8};
+          .formats = cuda::ExchangeFormat::kFp8};
 }
 
 // What the ranks of a group do; several ranks may share a GPU.
@@ -84,17 +84,19 @@ TEST_P(ExchangeSumsTest, ProcessesGetTheSumsOfTheirTokens) {
   for (const auto& process : processes_) EXPECT_EQ(process->Read(), "ok");
 }
 
-INSTANTIATE_TEST_SUITE_P(Groups, ExchangeSumsTest,
-                         ::testing::Values(Group{}, Group{.wire = "bf16"}, Group{.unit = "expert"},
-                                           Group{.wire = "bf16", .unit = "expert"},
-                                           Group{.expert_ranks = 1},
-                                           Group{.ranks = 1, .unit = "expert"},
-                                           Group{.ranks = 4, .expert_ranks = 2, .unit = "expert"}),
-                         [](const auto& test) {
-                           const Group& group = test.param;
-                           return absl::StrCat("Of", group.ranks, "With", group.expert_ranks,
-                                               group.wire, group.unit);
-                         });
+INSTANTIATE_TEST_SUITE_P(
+    Groups, ExchangeSumsTest,
+    ::testing::Values(Group{}, Group{.wire = "bf16"}, Group{.unit = "expert"},
+                      Group{.wire = "bf16", .unit = "expert"}, Group{.wire = "int8"},
+                      Group{.wire = "nvfp4"}, Group{.wire = "fp8_ue8m0"}, Group{.wire = "all"},
+                      Group{.wire = "all", .unit = "expert"}, Group{.unit = "fp8"},
+                      Group{.wire = "all", .unit = "fp8"}, Group{.expert_ranks = 1},
+                      Group{.ranks = 1, .unit = "expert"},
+                      Group{.ranks = 4, .expert_ranks = 2, .unit = "expert"}),
+    [](const auto& test) {
+      const Group& group = test.param;
+      return absl::StrCat("Of", group.ranks, "With", group.expert_ranks, group.wire, group.unit);
+    });
 
 TEST_F(ExchangeMemberTest, AProcessThatIsKilledIsNamedByAllOthers) {
   Start(1'000'000);

@@ -23,6 +23,7 @@ using testing::ExchangeGroup;
 using testing::ExpectedToken;
 using testing::RandomTokens;
 using testing::RankTokens;
+using testing::WireForms;
 
 constexpr std::uint64_t kPatience = 2'000'000'000;  // ns
 
@@ -53,7 +54,7 @@ void ExpectAnswers(const ExchangeGroup& group, const std::vector<RankTokens>& to
     for (int t = 0; t < own.tokens; t += 1 + own.tokens / (kCheckedMax + 1)) {
       const auto begin = out.begin() + static_cast<std::ptrdiff_t>(hidden) * t;
       const std::vector<std::uint16_t> got(begin, begin + static_cast<std::ptrdiff_t>(hidden));
-      ASSERT_EQ(got, ExpectedToken(group.shape(), own, t))
+      ASSERT_EQ(got, ExpectedToken(group.shape(), group.forms(), own, t))
           << where << ", rank " << r << ", token " << t;
     }
     // What a step does not have stays as it was.
@@ -66,7 +67,27 @@ void ExpectAnswers(const ExchangeGroup& group, const std::vector<RankTokens>& to
 struct Sizes {
   const char* name;
   ExchangeShape shape;
+  float global_scale = 1.0F;
+  AnswerFormat answers = AnswerFormat::kBf16;
 };
+void SetForms(const Sizes& sizes, ExchangeGroup& group) {
+  WireForms forms = group.forms();
+  forms.global_scale = sizes.global_scale;
+  forms.answers = sizes.answers;
+  group.SetForms(forms);
+}
+
+// The formats of the shape in turn.
+void TakeAFormat(const ExchangeShape& shape, int step, ExchangeGroup& group) {
+  std::vector<ExchangeFormat> formats;
+  for (int f = 0; f < kExchangeFormats; ++f) {
+    const auto format = static_cast<ExchangeFormat>(f);
+    if (shape.formats.Has(format)) formats.push_back(format);
+  }
+  WireForms forms = group.forms();
+  forms.format = formats[static_cast<std::size_t>(step) % formats.size()];
+  group.SetForms(forms);
+}
 
 class ExchangeKernelsTest : public ::testing::TestWithParam<Sizes> {};
 
@@ -77,6 +98,7 @@ TEST_P(ExchangeKernelsTest, GivesEachTokenTheSumOfItsExperts) {
   const ExchangeShape& shape = GetParam().shape;
   std::mt19937_64 random(7);
   ExchangeGroup group(shape, Devices(), kPatience);
+  SetForms(GetParam(), group);
   for (int step = 0; step < 10; ++step) {
     const int cover =
         step == 0 ? shape.tokens_max
@@ -90,6 +112,7 @@ TEST_P(ExchangeKernelsTest, GivesEachTokenTheSumOfItsExperts) {
       group.SetTokens(r, tokens.back(), cover);
       group.PoisonOut(r);
     }
+    TakeAFormat(shape, step, group);
 
     RunStep(group);
 
@@ -105,6 +128,7 @@ TEST_P(ExchangeKernelsTest, ExpertsMayBeAnywhere) {
   const ExchangeShape& shape = GetParam().shape;
   std::mt19937_64 random(19);
   ExchangeGroup group(shape, Devices(), kPatience);
+  SetForms(GetParam(), group);
   std::vector<std::int32_t> places(static_cast<std::size_t>(ExpertsOf(shape)));
   std::iota(places.begin(), places.end(), 0);
   std::shuffle(places.begin(), places.end(), random);
@@ -134,6 +158,7 @@ TEST_P(ExchangeKernelsTest, ValuesThatAreNotFiniteArrive) {
   const ExchangeShape& shape = GetParam().shape;
   std::mt19937_64 random(11);
   ExchangeGroup group(shape, Devices(), kPatience);
+  SetForms(GetParam(), group);
   std::vector<RankTokens> tokens;
   const int count = std::min(shape.tokens_max, 4);
   for (int r = 0; r < shape.ranks; ++r) {
@@ -142,6 +167,10 @@ TEST_P(ExchangeKernelsTest, ValuesThatAreNotFiniteArrive) {
     const auto row = [&](int t) { return own.x.begin() + std::ptrdiff_t{t} * shape.hidden; };
     std::fill(row(0), row(0) + shape.hidden, std::uint16_t{0xffff});
     if (count > 2) *(row(1) + 5) = 0x7fc1, *(row(2) + shape.hidden - 1) = 0xff80;
+    // What memory holds that nothing has landed in, read as BF16.
+    if (count > 3) {
+      for (int c = 0; c < shape.hidden; c += 2) *(row(3) + c) = 0xff80, *(row(3) + c + 1) = 0xffff;
+    }
     tokens.push_back(own);
     group.SetTokens(r, own, count);
     group.PoisonOut(r);
@@ -153,7 +182,8 @@ TEST_P(ExchangeKernelsTest, ValuesThatAreNotFiniteArrive) {
     ASSERT_EQ(group.State(r).fault, 0U);
     const auto out = group.Out(r);
     for (int t = 0; t < count; ++t) {
-      const auto wanted = ExpectedToken(shape, tokens[static_cast<std::size_t>(r)], t);
+      const auto wanted =
+          ExpectedToken(shape, group.forms(), tokens[static_cast<std::size_t>(r)], t);
       for (std::size_t c = 0; c < wanted.size(); ++c) {
         const std::uint16_t got = out[static_cast<std::size_t>(t * shape.hidden) + c];
         const bool nan = (wanted[c] & 0x7fffU) > 0x7f80;
@@ -176,6 +206,7 @@ TEST_P(ExchangeKernelsTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
   const bool dependent = Devices() >= shape.ranks;
   std::mt19937_64 random(3);
   ExchangeGroup group(shape, Devices(), kPatience);
+  SetForms(GetParam(), group);
   std::vector<RankTokens> tokens;
   std::vector<cudaGraphExec_t> graphs;
   for (int r = 0; r < shape.ranks; ++r) {
@@ -210,14 +241,19 @@ TEST_P(ExchangeKernelsTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
 
 // Sizes that all ranks' kernels can run at once on one GPU.
 ExchangeShape ShapeOf(int ranks, int tokens, int hidden, int top_k, int experts,
-                      ExchangeFormat format, ExchangeUnit unit = ExchangeUnit::kPerWorker) {
+                      ExchangeFormatSet formats, ExchangeUnit unit = ExchangeUnit::kPerWorker) {
   return {.ranks = ranks,
           .tokens_max = tokens,
           .hidden = hidden,
           .top_k = top_k,
           .experts_of_rank = experts,
-          .format = format,
+          .formats = formats,
           .unit = unit};
+}
+ExchangeFormatSet AllFormats() {
+  ExchangeFormatSet all;
+  for (int f = 0; f < kExchangeFormats; ++f) all.Add(static_cast<ExchangeFormat>(f));
+  return all;
 }
 INSTANTIATE_TEST_SUITE_P(
     Shapes, ExchangeKernelsTest,
@@ -237,13 +273,28 @@ INSTANTIATE_TEST_SUITE_P(
         Sizes{"SevenPerExpert",
               ShapeOf(7, 9, 384, 13, 2, ExchangeFormat::kFp8, ExchangeUnit::kPerExpert)},
         Sizes{"OddChoices", ShapeOf(2, 33, 4096, 7, 64, ExchangeFormat::kFp8)},
+        Sizes{"FewInInt8", ShapeOf(2, 40, 7168, 8, 32, ExchangeFormat::kInt8)},
+        Sizes{"FewInNvfp4", ShapeOf(2, 40, 7168, 8, 32, ExchangeFormat::kNvfp4), 13.5F},
+        Sizes{"FewInPowersOfTwo", ShapeOf(2, 40, 2048, 8, 32, ExchangeFormat::kFp8Pow2)},
+        Sizes{"NarrowInNvfp4",
+              ShapeOf(3, 20, 384, 4, 4, ExchangeFormat::kNvfp4, ExchangeUnit::kPerExpert), 3.0F},
+        Sizes{"FewInAllFormats", ShapeOf(3, 24, 1152, 4, 8, AllFormats()), 13.5F},
+        Sizes{"FewInAllFormatsPerExpert",
+              ShapeOf(2, 24, 640, 4, 8, AllFormats(), ExchangeUnit::kPerExpert), 13.5F},
         Sizes{"ManyOfOneRank", ShapeOf(1, 600, 2048, 8, 128, ExchangeFormat::kFp8)},
         Sizes{"ManyOfTwoOfDeepSeek", ShapeOf(2, 515, 7168, 8, 128, ExchangeFormat::kFp8)},
         Sizes{"ManyOfTwoBf16", ShapeOf(2, 1025, 2560, 5, 40, ExchangeFormat::kBf16)},
         Sizes{"ManyOfFourOfQwen", ShapeOf(4, 1500, 2048, 8, 32, ExchangeFormat::kFp8)},
         Sizes{"ManyOfEightOfSqlite", ShapeOf(8, 300, 256, 4, 2, ExchangeFormat::kFp8)},
         Sizes{"ManyWithManyChoices", ShapeOf(3, 257, 640, 16, 171, ExchangeFormat::kBf16)},
-        Sizes{"MostOfARank", ShapeOf(2, 8192, 128, 8, 512, ExchangeFormat::kFp8)}),
+        Sizes{"MostOfARank", ShapeOf(2, 8192, 128, 8, 512, ExchangeFormat::kFp8)},
+        Sizes{"ManyInInt8", ShapeOf(2, 400, 7168, 8, 32, ExchangeFormat::kInt8)},
+        Sizes{"ManyInNvfp4", ShapeOf(2, 700, 7168, 8, 32, ExchangeFormat::kNvfp4), 13.5F},
+        Sizes{"ManyInAllFormats", ShapeOf(3, 300, 1152, 4, 8, AllFormats()), 13.5F},
+        Sizes{"ManyBothWaysInFp8", ShapeOf(2, 515, 7168, 8, 32, ExchangeFormat::kFp8), 1.0F,
+              AnswerFormat::kFp8},
+        Sizes{"NarrowBothWaysInFp8", ShapeOf(4, 300, 384, 4, 8, ExchangeFormat::kBf16), 1.0F,
+              AnswerFormat::kFp8}),
     [](const auto& param) { return std::string(param.param.name); });
 
 // Goal: a rank that does not come costs the others their patience once, and is named.
@@ -326,6 +377,53 @@ TEST_P(ExchangeFaultTest, RanksThatDisagreeAboutTheStepSaySo) {
   }
 }
 
+TEST_P(ExchangeFaultTest, RanksThatDisagreeAboutTheFormatSaySo) {
+  REQUIRE_DEVICE();
+  ExchangeFormatSet formats = ExchangeFormat::kFp8;
+  formats.Add(ExchangeFormat::kNvfp4);
+  const ExchangeShape shape = ShapeOf(2, GetParam(), 2048, 4, 8, formats);
+  const WireForms nvfp4{.format = ExchangeFormat::kNvfp4, .global_scale = 2.0F};
+  WireForms rescaled = nvfp4;
+  rescaled.global_scale = 3.0F;
+  for (const WireForms& other : {WireForms{.format = ExchangeFormat::kFp8}, rescaled}) {
+    std::mt19937_64 random(5);
+    ExchangeGroup group(shape, Devices(), kPatience);
+    for (int r = 0; r < 2; ++r) group.SetTokens(r, RandomTokens(shape, 16, 0.0, random), 16);
+    group.SetFormsOf(0, nvfp4);
+    group.SetFormsOf(1, other);
+
+    RunStep(group);
+
+    for (int r = 0; r < 2; ++r) {
+      EXPECT_EQ(group.State(r).fault, static_cast<std::uint32_t>(ExchangeFault::kMismatch)) << r;
+    }
+  }
+}
+
+// Eight codes of E2M1 in a row may be what memory holds that nothing has landed in: they arrive as
+// equal values.
+TEST(ExchangePoisonTest, CodesThatLookLikeNothingArrive) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(2, 16, 256, 2, 1, ExchangeFormat::kNvfp4);
+  std::mt19937_64 random(5);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  std::vector<RankTokens> tokens;
+  for (int r = 0; r < 2; ++r) {
+    RankTokens own = RandomTokens(shape, 4, 0.0, random);
+    // 0, -0 and six of -6: 0xffffff80.
+    for (std::size_t c = 0; c < own.x.size(); ++c) {
+      own.x[c] = c % 8 == 0 ? 0x0000 : c % 8 == 1 ? 0x8000 : 0xc0c0;
+    }
+    group.SetTokens(r, own, 4);
+    group.PoisonOut(r);
+    tokens.push_back(own);
+  }
+
+  for (int step = 0; step < 4; ++step) RunStep(group);
+
+  ExpectAnswers(group, tokens, "codes of poison");
+}
+
 INSTANTIATE_TEST_SUITE_P(TokensMax, ExchangeFaultTest, ::testing::Values(16, 400));
 
 // A sum at the source does not depend on which ranks have the experts.
@@ -392,6 +490,12 @@ TEST_P(ExchangeArgumentsTest, StepsThatNoGroupHasAreRefused) {
   ExchangeStep unaligned = step;
   unaligned.x = step.x + 1;
   EXPECT_TRUE(refused(rank, unaligned));
+  ExchangeStep unknown = step;
+  unknown.format = ExchangeFormat::kInt8;  // not of this group
+  EXPECT_TRUE(refused(rank, unknown));
+  ExchangeStep fp8_answers = step;
+  fp8_answers.answers = AnswerFormat::kFp8;
+  EXPECT_TRUE(refused(rank, fp8_answers) || most > kExchangeTokensMax);
   ExchangeRank alone = rank;
   alone.heaps[1] = nullptr;
   EXPECT_TRUE(refused(alone, step));
@@ -413,22 +517,24 @@ TEST_P(ExchangeArgumentsTest, StepsThatNoGroupHasAreRefused) {
 INSTANTIATE_TEST_SUITE_P(TokensMax, ExchangeArgumentsTest, ::testing::Values(16, 300));
 
 TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
-  for (const ExchangeFormat format : {ExchangeFormat::kFp8, ExchangeFormat::kBf16}) {
+  for (int f = 0; f < kExchangeFormats; ++f) {
+    const auto format = static_cast<ExchangeFormat>(f);
     for (const int hidden : {128, 640, 2048, 7168}) {
       const ExchangeShape shape = ShapeOf(3, 5, hidden, 7, 4, format);
       const ExchangeLayout layout = LayoutOf(shape);
+      const int row_bytes = RowBytesOf(format, hidden);
       const int last = kExchangeBuffers - 1;
       EXPECT_LE(layout.Header(shape, last, 2) + 16, layout.table);
       EXPECT_LE(layout.Packet(shape, last, 2, 4, layout.packets - 1) + 16, layout.rows);
-      EXPECT_LE(layout.Row(shape, last, 2, 4) + layout.row_bytes, layout.answers);
+      EXPECT_LE(layout.Row(shape, last, 2, 4) + row_bytes, layout.answers);
       EXPECT_LE(layout.Answer(shape, last, 2, 4) + hidden * 2, layout.bytes);
       ExchangeShape per_expert = shape;
       per_expert.unit = ExchangeUnit::kPerExpert;
       EXPECT_EQ(LayoutOf(per_expert).Answer(per_expert, last, 4, Choice{6}) + layout.answer_stride,
                 LayoutOf(per_expert).bytes);
       EXPECT_EQ(layout.packets, 4);
-      EXPECT_EQ(layout.row_bytes,
-                format == ExchangeFormat::kBf16 ? hidden * 2 : hidden + (hidden + 511) / 512 * 16);
+      EXPECT_EQ(row_bytes % 16, 0);
+      EXPECT_GE(layout.row_stride, row_bytes);
       for (const std::int64_t at : {layout.table, layout.rows, layout.answers, layout.bytes,
                                     layout.Row(shape, 1, 1, 3), layout.Answer(shape, 2, 0, 1)}) {
         EXPECT_EQ(at % 128, 0);
@@ -437,10 +543,19 @@ TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
       const ExchangeLayout of_many = LayoutOf(many);
       EXPECT_EQ(of_many.Header(many, 0, 2) + kHeaderBytes, of_many.table);
       EXPECT_LE(of_many.Packet(many, 0, 2, 299, 3) + 16, of_many.rows);
-      EXPECT_LE(of_many.Row(many, 0, 2, 299) + of_many.row_bytes, of_many.answers);
+      EXPECT_LE(of_many.Row(many, 0, 2, 299) + row_bytes, of_many.answers);
       EXPECT_EQ(of_many.Answer(many, 0, 2, 299) + of_many.answer_stride, of_many.bytes);
     }
   }
+}
+
+TEST(ExchangeLayoutTest, RowsHaveTheBytesOfTheirFormat) {
+  EXPECT_EQ(RowBytesOf(ExchangeFormat::kBf16, 7168), 14336);
+  EXPECT_EQ(RowBytesOf(ExchangeFormat::kFp8, 7168), 7392);
+  EXPECT_EQ(RowBytesOf(ExchangeFormat::kFp8Pow2, 640), 640 + 32);
+  EXPECT_EQ(RowBytesOf(ExchangeFormat::kInt8, 7168), 7184);
+  EXPECT_EQ(RowBytesOf(ExchangeFormat::kNvfp4, 7168), 4032);
+  EXPECT_EQ(RowBytesOf(ExchangeFormat::kNvfp4, 128), 64 + 16);
 }
 
 }  // namespace
