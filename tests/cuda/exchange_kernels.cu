@@ -59,11 +59,10 @@ __global__ void FakeExpertsKernel(const __grid_constant__ ExchangeRank rank,
 }
 
 __global__ void TouchKernel(const __grid_constant__ ExchangeRank rank,
-                            const __grid_constant__ ExchangeStep step, std::uint32_t* sink) {
+                            const __grid_constant__ ExchangeRows rows, int row_bytes,
+                            std::uint32_t* sink) {
   AllowDependentLaunch();
   WaitForPrecedingKernels();
-  const ExchangeRows& rows = step.rows;
-  const int row_bytes = RowBytesOf(step.format, rank.shape.hidden);
   const int slots = rows.offsets[rank.shape.experts_of_rank];
   const auto warps = static_cast<int>(gridDim.x * blockDim.x / 32);
   std::uint32_t found = 0;
@@ -121,7 +120,8 @@ void FakeExperts(const ExchangeRank& rank, const ExchangeStep& step, std::uint16
 
 void TouchRows(const ExchangeRank& rank, const ExchangeStep& step, std::uint32_t* sink,
                bool dependent, cudaStream_t stream) {
-  Launch(TouchKernel, 132, 512, dependent, stream, rank, step, sink);
+  Launch(TouchKernel, 132, 512, dependent, stream, rank, step.rows,
+         RowBytesOf(step.format, rank.shape.hidden), sink);
 }
 
 void DeviceBarrier(std::uint32_t* const* counters, int ranks, int rank, cudaStream_t stream) {

@@ -39,6 +39,13 @@ __device__ __forceinline__ float E4m3Value(std::uint32_t code) {
   return __half2float(__half(half));
 }
 
+// The values of two codes, the low one first.
+__device__ __forceinline__ float2 E4m3PairValues(std::uint32_t codes) {
+  const __half2_raw halves =
+      __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(codes), __NV_E4M3);
+  return __half22float2(__half2(halves));
+}
+
 // UE8M0: the least power of two that is not below `value`, which is a normal number here.
 __device__ __forceinline__ std::uint32_t Ue8m0RoundUp(float value) {
   const std::uint32_t bits = __float_as_uint(value);

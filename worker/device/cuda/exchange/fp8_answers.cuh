@@ -92,10 +92,14 @@ __device__ __forceinline__ void AddFp8Row(const std::byte* row, int part, int hi
   for (int i = 0; i < kAnswerUnits; ++i) {
     if (part * kAnswerColumns + (i * 32 + lane) * 8 >= hidden) continue;
 #pragma unroll
-    for (int c = 0; c < 8; ++c) {
-      const std::uint32_t code = ((c < 4 ? codes[i].x : codes[i].y) >> (c % 4 * 8)) & 0xffU;
-      const std::uint32_t bits = RoundDecoded(__fmul_rn(E4m3Value(code), scales[i]));
-      sums[i][c] = __fadd_rn(sums[i][c], Bf16Value(bits));
+    for (int pair = 0; pair < 4; ++pair) {
+      const std::uint32_t word = pair < 2 ? codes[i].x : codes[i].y;
+      const float2 values = E4m3PairValues(word >> (pair % 2 * 16) & 0xffffU);
+      // As the codec decodes; of NaN other bits, which no sum keeps.
+      const std::uint32_t decoded =
+          RoundedPair(__fmul_rn(values.x, scales[i]), __fmul_rn(values.y, scales[i]));
+      sums[i][2 * pair] = __fadd_rn(sums[i][2 * pair], LowHalf(decoded));
+      sums[i][2 * pair + 1] = __fadd_rn(sums[i][2 * pair + 1], HighHalf(decoded));
     }
   }
 }

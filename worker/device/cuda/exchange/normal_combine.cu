@@ -20,7 +20,8 @@ constexpr int kChunksUsual = 8;
 static_assert(kChunksUsual <= kAnswerChunksMax);
 constexpr int kUnitsOfLane = kAnswerUnits;
 constexpr int kUnitsOfPart = 32 * kUnitsOfLane;  // a unit is eight columns, 16 bytes of BF16
-constexpr int kCtasOfAdder = 5;                  // one of so many CTAs adds up
+// One of so many CTAs adds up; decoding is work.
+constexpr int CtasOfAdder(AnswerFormat answers) { return answers == AnswerFormat::kFp8 ? 4 : 5; }
 
 struct CombineArguments {
   ExchangeRank group;
@@ -212,7 +213,8 @@ cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
   const int chunk = std::max(kChunkTokensMin, (step.cover + kChunksUsual - 1) / kChunksUsual);
   const int warps = std::min(step.cover, chunk) * parts * rank.shape.ranks;
   const int ctas = std::clamp(warps * 32 / kThreads, 2, 2 * rank.sms);
-  const int adders = (ctas + kCtasOfAdder - 1) / kCtasOfAdder;
+  const int of_adder = CtasOfAdder(step.answers);
+  const int adders = (ctas + of_adder - 1) / of_adder;
   const auto kernel = step.answers == AnswerFormat::kFp8 ? CombineKernel<AnswerFormat::kFp8>
                                                          : CombineKernel<AnswerFormat::kBf16>;
   return LaunchExchange(
