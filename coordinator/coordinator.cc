@@ -28,7 +28,7 @@ Coordinator::Coordinator(CoordinatorOptions options, const PlacementPolicy* plac
     : options_(std::move(options)),
       out_(options_.journal_entries),
       members_(&options_, &out_),
-      sessions_(&options_, rng, &out_),
+      sessions_(&options_, rng, &out_, now),
       context_{&options_, &members_, placement, &memory_, rng, &out_, &times_},
       started_at_(now),
       now_(now),
@@ -345,6 +345,12 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequ
                    {{"model", request.model}});
 }
 
+// A worker of a release that does not would refuse the session, now or once it joins.
+bool Coordinator::EveryWorkerChecksOpeners() const {
+  return std::all_of(members_.members().begin(), members_.members().end(),
+                     [](const auto& entry) { return entry.second.checks_opener; });
+}
+
 absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& request) {
   SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(request));
   // A session on a plan that lost a worker would fail at its first step.
@@ -353,7 +359,8 @@ absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& reques
   SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
                       CompleteSessionRequest(request, controller->planned(), *serving.plan(),
                                              serving.Capabilities()));
-  return sessions_.Open(complete, *serving.update(), controller->record().grant_key, now_);
+  const std::string opener = EveryWorkerChecksOpeners() ? request.caller : "";
+  return sessions_.Open(complete, opener, *serving.update(), controller->record().grant_key, now_);
 }
 
 void Coordinator::On(const SessionRequested& event) {
@@ -361,8 +368,7 @@ void Coordinator::On(const SessionRequested& event) {
 }
 
 void Coordinator::On(const SessionEnded& event) {
-  sessions_.Close(event.session);
-  out_.Add(AnswerEnd{event.id});
+  out_.Add(AnswerEnd{event.id, sessions_.Close(event.session, event.caller)});
 }
 
 void Coordinator::On(const WatchStarted& event) {

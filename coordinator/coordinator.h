@@ -120,6 +120,7 @@ class Coordinator {
   static bool Matches(const OpenSessionRequest& request, const DeploymentSpec& spec);
   absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& request);
   absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& request);
+  [[nodiscard]] bool EveryWorkerChecksOpeners() const;
 
   // The parts below share the options and the outbox, and so come after them.
   const CoordinatorOptions options_;

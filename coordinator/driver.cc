@@ -118,8 +118,10 @@ void Driver::OpenSession(OpenSessionRequest request, SessionCallback done) {
 }
 
 // Answered also for a session that is not known: one without a watch may have been forgotten.
-void Driver::CloseSession(SessionId session, StatusCallback done) {
-  SendRequest(ends_, std::move(done), [&](RequestId id) { return SessionEnded{id, session}; });
+void Driver::CloseSession(SessionId session, StatusCallback done, std::string caller) {
+  SendRequest(ends_, std::move(done), [&](RequestId id) {
+    return SessionEnded{id, session, std::move(caller)};
+  });
 }
 
 absl::StatusOr<WatchId> Driver::Watch(WatchRequest request, PlanUpdateSink* sink,
@@ -274,7 +276,7 @@ void Driver::Perform(AnswerDuty& effect) { duties_.Answer(effect.id, std::move(e
 
 void Driver::Perform(AnswerSession& effect) { opens_.Answer(effect.id, std::move(effect.result)); }
 
-void Driver::Perform(const AnswerEnd& effect) { ends_.Answer(effect.id, absl::OkStatus()); }
+void Driver::Perform(const AnswerEnd& effect) { ends_.Answer(effect.id, effect.result); }
 
 void Driver::Perform(const SendPlanUpdate& effect) {
   watches_.Use(effect.watch, [&](PlanUpdateSink& sink) { sink.OnPlanUpdate(effect.update); });

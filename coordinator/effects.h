@@ -82,6 +82,7 @@ struct AnswerSession {
 };
 struct AnswerEnd {
   RequestId id;
+  absl::Status result;
 };
 struct SendPlanUpdate {
   WatchId watch;

@@ -105,6 +105,7 @@ struct SessionRequested {
 struct SessionEnded {
   RequestId id;
   SessionId session;
+  std::string caller = {};  // as in AttachRequest
 };
 struct WatchStarted {
   WatchId watch;

@@ -167,6 +167,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.endpoint = request.endpoint;
   member.pool = request.pool;
   member.capabilities = request.capabilities;
+  member.checks_opener = request.checks_opener;
   member.grant_keys = request.grant_keys;
   const auto duty = duties_.find(member.id);
   member.duty = duty == duties_.end() ? WorkerDuty::kServe : duty->second;

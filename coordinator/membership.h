@@ -50,7 +50,8 @@ struct Member {
   std::string endpoint;
   std::string pool;  // empty: none
   CapabilitySet capabilities;
-  StreamId stream;  // 0: disconnected
+  bool checks_opener = false;  // of sessions
+  StreamId stream;             // 0: disconnected
   TimePoint last_message;
   TimePoint disconnected_at;
   Heartbeat heartbeat;  // the last one, without its `staging` and `load`

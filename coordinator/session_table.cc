@@ -11,6 +11,23 @@
 #include "core/base/status_macros.h"
 
 namespace switchyard {
+namespace {
+
+// The same for a session of somebody else as for one that does not exist.
+absl::Status NoSession(SessionId session) {
+  return MakeError(
+      absl::StatusCode::kNotFound, Reason::kUnknownSession,
+      absl::StrFormat("session %s is not known here; open a new session", ToHex(session)),
+      {{"session", ToHex(session)}});
+}
+
+// Whether the rest of the grant shows that the session is the caller's.
+bool IsProven(const WatchRequest& request, const DeploymentController& deployment) {
+  return VerifyGrantOf(request.caller, deployment.serving().KeysWith(deployment.record().grant_key),
+                       ClaimsOf(request), request.signature);
+}
+
+}  // namespace
 
 // A source that never closes its sessions must not exhaust the memory for the others.
 absl::Status SessionTable::CheckRoom() const {
@@ -23,8 +40,8 @@ absl::Status SessionTable::CheckRoom() const {
 }
 
 absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& request,
-                                                const PlanUpdate& serving, const GrantKey& key,
-                                                TimePoint now) {
+                                                absl::string_view opener, const PlanUpdate& serving,
+                                                const GrantKey& key, TimePoint now) {
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
@@ -32,6 +49,8 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   // that a stranger cannot address their rings.
   grant.cookie = Cookie{rng_->Next()};
   grant.request = request;
+  grant.request.caller.clear();
+  grant.request.on_behalf_of.clear();
   grant.plan = serving.plan;
   grant.hash = serving.hash;
   if (request.binding == BindingChoice::kCollective) {
@@ -39,7 +58,9 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
     SY_ASSIGN_OR_RETURN(grant.group, groups_.Claim(request, serving.plan.epoch, rng_, now));
   }
   grant.tracing = options_->tracing;
-  grant.signature = SignGrant(key, ClaimsOf(grant));
+  GrantClaims claims = ClaimsOf(grant);
+  claims.opener = opener;
+  grant.signature = SignGrant(key, claims);
   // The linger time starts now: a source that dies before it watches is forgotten too.
   sessions_[grant.session] = {.deployment = request.deployment,
                               .phase = request.phase,
@@ -52,14 +73,17 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .known_since = now,
                               .asked_binding = request.binding,
                               .group = request.group,
-                              .workers = static_cast<std::int32_t>(serving.plan.workers.size())};
+                              .workers = static_cast<std::int32_t>(serving.plan.workers.size()),
+                              .owner = request.caller,
+                              .proven = true};
   SayOf(grant.session, sessions_[grant.session], "is opened");
   return grant;
 }
 
-void SessionTable::Close(SessionId session) {
+absl::Status SessionTable::Close(SessionId session, absl::string_view caller) {
   const auto it = sessions_.find(session);
-  if (it == sessions_.end()) return;
+  if (it == sessions_.end()) return caller.empty() ? absl::OkStatus() : NoSession(session);
+  if (it->second.owner != caller) return NoSession(session);
   if (it->second.watch.value != 0) {
     // OK: the source requested the end, so it must not open its watch again.
     out_->Add(CloseWatch{it->second.watch, absl::OkStatus()});
@@ -67,6 +91,7 @@ void SessionTable::Close(SessionId session) {
   }
   SayOf(session, it->second, "is closed");
   sessions_.erase(it);
+  return absl::OkStatus();
 }
 
 void SessionTable::SayOf(SessionId id, const Session& session, absl::string_view what) {
@@ -87,24 +112,41 @@ void SessionTable::End(const std::string& deployment, const absl::Status& why) {
 }
 
 absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& request,
-                                                          const DeploymentController* deployment) {
+                                                          const DeploymentController* deployment,
+                                                          TimePoint now) {
   if (deployment == nullptr) return NoDeployment(request.deployment);
   const auto known = sessions_.find(request.session);
-  if (known != sessions_.end()) {
-    // A session is bound to what it was opened for; its source holds no configs for anything else.
-    if (known->second.deployment == request.deployment && known->second.phase == request.phase) {
-      return &known->second;
-    }
-    return MakeError(
-        absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-        absl::StrFormat("session %s belongs to deployment %s, phase %s", ToHex(request.session),
-                        known->second.deployment, PhaseName(known->second.phase)),
-        {{"session", ToHex(request.session)}});
+  if (known == sessions_.end()) return Adopt(request, *deployment, now);
+  Session& session = known->second;
+  if (session.owner != request.caller) {
+    // A grant counts more than the word of whoever came first.
+    if (session.proven || !IsProven(request, *deployment)) return NoSession(request.session);
+    session.owner = request.caller;
+    session.proven = true;
   }
-  // After a restart of the coordinator the session is taken from its source's word, provided that
-  // the source names a plan that was announced: only a source that had a grant knows its hash.
-  if (request.session.empty() || !deployment->planned().spec.Serves(request.phase) ||
-      !deployment->serving().WasAnnounced(request.epoch, request.hash)) {
+  // A session is bound to what it was opened for; its source holds no configs for anything else.
+  if (session.deployment == request.deployment && session.phase == request.phase) return &session;
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+      absl::StrFormat("session %s belongs to deployment %s, phase %s", ToHex(request.session),
+                      session.deployment, PhaseName(session.phase)),
+      {{"session", ToHex(request.session)}});
+}
+
+// After a restart of the coordinator the session is taken from its source's word, provided that the
+// source names a plan that was announced: only a source that had a grant knows its hash. Where
+// callers are known, the grant has to be theirs: every source of the deployment knows the plan.
+absl::StatusOr<SessionTable::Session*> SessionTable::Adopt(const WatchRequest& request,
+                                                           const DeploymentController& deployment,
+                                                           TimePoint now) {
+  const bool known_caller = !request.caller.empty();
+  const bool proven = known_caller && IsProven(request, deployment);
+  const bool believed = !known_caller || (request.signature == GrantSignature() &&
+                                          now - started_at_ < options_->session_linger);
+  if (!proven && !believed) return NoSession(request.session);
+  if (request.session.empty() || !deployment.planned().spec.Serves(request.phase) ||
+      !deployment.serving().WasAnnounced(request.epoch, request.hash)) {
+    if (!proven && known_caller) return NoSession(request.session);
     return MakeError(
         absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
         absl::StrFormat("session %s and its plan, epoch %d of deployment %s, are not "
@@ -119,13 +161,15 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
   session.deployment = request.deployment;
   session.phase = request.phase;
   session.opened = request.epoch;  // or earlier, which only its former coordinator knew
+  session.owner = request.caller;
+  session.proven = proven;
   return &session;
 }
 
 void SessionTable::Watch(WatchId watch, const WatchRequest& request,
                          const DeploymentController* deployment, const std::string& peer,
                          TimePoint now) {
-  absl::StatusOr<Session*> found = Find(request, deployment);
+  absl::StatusOr<Session*> found = Find(request, deployment, now);
   if (!found.ok()) {
     out_->Add(CloseWatch{watch, found.status()});
     return;

@@ -2,7 +2,11 @@
 //
 // A session lives while it is watched, and for session_linger without a watch, so that a source can
 // connect again. Sessions are not stored: after a restart the coordinator learns of one by its
-// watch, if the store or a worker still has the plan that the source names. Not thread-safe.
+// watch, if the store or a worker still has the plan that the source names.
+//
+// Where callers are known (mutual TLS), a session is its opener's. To anybody else it does not
+// exist: kNotFound (UNKNOWN_SESSION), with the text of an id that was never given out. Not
+// thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -31,25 +35,28 @@ namespace switchyard {
 
 class SessionTable {
  public:
-  // All outlive it.
-  SessionTable(const CoordinatorOptions* options, Rng* rng, Outbox* out)
-      : options_(options), rng_(rng), out_(out) {}
+  // All outlive it. `now`: when this coordinator started.
+  SessionTable(const CoordinatorOptions* options, Rng* rng, Outbox* out, TimePoint now)
+      : options_(options), rng_(rng), out_(out), started_at_(now) {}
 
   // `request` is complete (coordinator/session_request.h); `serving` serves; `key` is the
-  // deployment's and signs the grant. Errors: kResourceExhausted (TOO_MANY_SESSIONS); those of
-  // GroupTable::Claim.
-  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, const PlanUpdate& serving,
-                                    const GrantKey& key, TimePoint now);
-  // Ends its watch with OK. An unknown session is ignored, so that closing twice is harmless.
-  void Close(SessionId session);
+  // deployment's and signs the grant, which names `opener` unless that is empty. Errors:
+  // kResourceExhausted (TOO_MANY_SESSIONS); those of GroupTable::Claim.
+  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, absl::string_view opener,
+                                    const PlanUpdate& serving, const GrantKey& key, TimePoint now);
+  // Ends its watch with OK. An unknown session is ignored where callers are not known, so that
+  // closing twice is harmless.
+  absl::Status Close(SessionId session, absl::string_view caller);
   // Ends the sessions of the deployment, their watches with `why`.
   void End(const std::string& deployment, const absl::Status& why);
 
   // `deployment` is the one that `request` names; null: it does not exist. A watch that is refused
   // is closed at once: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST) for another
   // deployment or phase than the session's, kFailedPrecondition (STALE_EPOCH) when neither the
-  // session nor its plan is known, kResourceExhausted (TOO_MANY_SESSIONS). A newer watch of the
-  // session replaces the older one. An epoch that the source has not seen is sent at once.
+  // session nor its plan is known, kResourceExhausted (TOO_MANY_SESSIONS). Where callers are known,
+  // one that this coordinator did not open has to be proven by its grant; in the first
+  // session_linger, a source of a former release, which proves nothing, is believed. A newer watch
+  // of the session replaces the older one. An epoch that the source has not seen is sent at once.
   // `peer`: of SessionView.
   void Watch(WatchId watch, const WatchRequest& request, const DeploymentController* deployment,
              const std::string& peer, TimePoint now);
@@ -87,6 +94,8 @@ class SessionTable {
     std::optional<BindingChoice> asked_binding = {};
     GroupRequest group = {};
     std::int32_t workers = 0;  // of the epoch
+    std::string owner = {};    // whose it is; empty: of whoever knows its id
+    bool proven = false;       // it is; else its first watch said so
   };
 
   [[nodiscard]] absl::Status CheckRoom() const;
@@ -94,12 +103,15 @@ class SessionTable {
   void SayOf(SessionId id, const Session& session, absl::string_view what);
   static void AddBinding(const Session& session, SessionView* view);
   // The session of `request`: known, or added because its plan is known.
-  absl::StatusOr<Session*> Find(const WatchRequest& request,
-                                const DeploymentController* deployment);
+  absl::StatusOr<Session*> Find(const WatchRequest& request, const DeploymentController* deployment,
+                                TimePoint now);
+  absl::StatusOr<Session*> Adopt(const WatchRequest& request,
+                                 const DeploymentController& deployment, TimePoint now);
 
   const CoordinatorOptions* options_;
   Rng* rng_;
   Outbox* out_;
+  const TimePoint started_at_;
   std::map<SessionId, Session> sessions_;
   std::map<WatchId, SessionId> watches_;
   GroupTable groups_;

@@ -69,8 +69,8 @@ struct Register {
   // The same in each Register of a process, which is how a coordinator tells it from a stranger
   // that repeats its incarnation. Never logged or shown.
   LifeSecret secret = {};
-  // Which deployments may name; empty: none.
-  std::string pool = {};
+  std::string pool = {};       // which deployments may name; empty: none
+  bool checks_opener = false;  // it takes grants that name who opened the session
   friend bool operator==(const Register&, const Register&) = default;
 };
 // How far a worker is with an epoch that it prepares. Counts the experts that it has to load; those

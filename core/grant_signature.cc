@@ -11,11 +11,13 @@ namespace {
 // First in what is signed, so that no other use of a key can give a grant's signature. Another list
 // of claims gets another number.
 constexpr char kDomain[] = "switchyard grant 1";
+// The claims of a session that is bound to its opener.
+constexpr char kBoundDomain[] = "switchyard grant 2";
 
 // Every field has a fixed size or its length before it: no two claims have the same bytes.
 std::string BytesOf(const GrantClaims& claims) {
   CanonicalWriter writer;
-  writer.String(kDomain);
+  writer.String(claims.opener.empty() ? kDomain : kBoundDomain);
   writer.Int(claims.session.high);
   writer.Int(claims.session.low);
   writer.Int(claims.cookie.value);
@@ -24,6 +26,7 @@ std::string BytesOf(const GrantClaims& claims) {
   writer.Int(claims.mode);
   writer.Int(claims.max_tokens);
   writer.Int(static_cast<std::uint8_t>(claims.record_amax ? 1 : 0));
+  if (!claims.opener.empty()) writer.String(std::string(claims.opener));
   if (!claims.group.id.empty()) {
     writer.Int(claims.group.id.high);
     writer.Int(claims.group.id.low);

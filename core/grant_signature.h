@@ -66,6 +66,9 @@ struct GrantClaims {
   std::int32_t max_tokens = 0;
   bool record_amax = false;
   GroupGrant group = {};
+  // The SPIFFE id of who may use the session (docs/adr/0024-sessions-of-one-identity.md). Empty:
+  // whoever has the grant, and the bytes are those that releases without this claim sign.
+  absl::string_view opener = {};
 };
 
 GrantSignature SignGrant(const GrantKey& key, const GrantClaims& claims);

@@ -50,4 +50,24 @@ GrantClaims ClaimsOf(const JoinRequest& request) {
   return claims;
 }
 
+GrantClaims ClaimsOf(const WatchRequest& request) {
+  return {.session = request.session,
+          .cookie = request.cookie,
+          .deployment = request.deployment,
+          .phase = request.phase,
+          .mode = request.mode,
+          .max_tokens = request.max_tokens,
+          .record_amax = request.record_amax,
+          .group = request.group};
+}
+
+bool VerifyGrantOf(absl::string_view caller, const GrantKeys& keys, GrantClaims claims,
+                   const GrantSignature& signature) {
+  claims.opener = caller;
+  if (VerifyGrant(keys, claims, signature)) return true;
+  // Signed while the coordinator or a worker was of a release that binds no session.
+  claims.opener = {};
+  return !caller.empty() && VerifyGrant(keys, claims, signature);
+}
+
 }  // namespace switchyard

@@ -53,6 +53,9 @@ struct OpenSessionRequest {
   bool record_amax = false;
   BindingChoice binding = BindingChoice::kAuto;
   GroupRequest group = {};  // of a collective session
+  // Whom a gateway opens it for, from the certificate of its caller; empty: for itself.
+  std::string on_behalf_of = {};
+  std::string caller = {};  // as in AttachRequest
   friend bool operator==(const OpenSessionRequest&, const OpenSessionRequest&) = default;
 };
 
@@ -93,6 +96,15 @@ struct WatchRequest {
   Phase phase = Phase::kMixed;
   Epoch epoch;
   PlanHash hash;
+  // The rest of the grant, which proves that the session is the caller's. No signature: a source of
+  // a release that does not send it.
+  Cookie cookie = {};
+  DispatchMode mode = DispatchMode::kNormal;
+  std::int32_t max_tokens = 0;
+  bool record_amax = false;
+  GroupGrant group = {};
+  GrantSignature signature = {};
+  std::string caller = {};  // as in AttachRequest
   friend bool operator==(const WatchRequest&, const WatchRequest&) = default;
 };
 
@@ -138,6 +150,9 @@ struct AttachRequest {
   Duration step_deadline{};
   std::int32_t max_tokens = 0;    // as granted
   GrantSignature signature = {};  // of the grant
+  // The verified SPIFFE id of who sends this; empty: without TLS. No part of the message: the
+  // server takes it from the connection.
+  std::string caller = {};
   [[nodiscard]] std::uint32_t request_slot_bytes_or_reply() const {
     return request_slot_bytes > 0 ? request_slot_bytes : reply_ring.slot_bytes;
   }
@@ -157,6 +172,10 @@ struct JoinRequest {
 GrantClaims ClaimsOf(const SessionGrant& grant);
 GrantClaims ClaimsOf(const AttachRequest& request);
 GrantClaims ClaimsOf(const JoinRequest& request);
+GrantClaims ClaimsOf(const WatchRequest& request);
+// Whether one of `keys` signed `claims` for `caller`, or for whoever has the grant.
+bool VerifyGrantOf(absl::string_view caller, const GrantKeys& keys, GrantClaims claims,
+                   const GrantSignature& signature);
 
 // The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
 // value that a source does not know is no error.

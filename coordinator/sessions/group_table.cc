@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
@@ -39,7 +40,8 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, 
         std::find(forming.claimed.begin(), forming.claimed.end(), false) == forming.claimed.end();
     return complete || now - forming.begun > kFormingMax;
   });
-  const std::pair key(request.deployment, group.name);
+  // Another caller's group of the same name is another one. No id and no name has a blank.
+  const std::pair key(request.deployment, absl::StrCat(group.name, " ", request.caller));
   auto at = forming_.find(key);
   const auto source = static_cast<std::size_t>(group.source);
   if (at != forming_.end() && !MeansSame(at->second.first, request)) {

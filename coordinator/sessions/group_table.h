@@ -41,7 +41,7 @@ class GroupTable {
     std::vector<bool> claimed;
     TimePoint begun;
   };
-  // (deployment, name)
+  // (deployment, name and caller)
   std::map<std::pair<std::string, std::string>, Forming> forming_;
 };
 

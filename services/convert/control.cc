@@ -57,6 +57,7 @@ void Encode(const Register& in, v1::Register* out) {
   for (const DeploymentKeys& keys : in.grant_keys) Encode(keys, out->add_grant_keys());
   out->set_secret(ToHex(in.secret));
   out->set_pool(in.pool);
+  out->set_checks_opener(in.checks_opener);
   out->set_protocol_version(kProtocolVersion);
 }
 void Decode(Decoder& at, const v1::Register& in, Register* out) {
@@ -77,6 +78,7 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
           [&at](const v1::GrantKeys& item, DeploymentKeys* keys) { Decode(at, item, keys); });
   // Workers of an older build have none.
   if (!in.secret().empty()) at.Id("secret", in.secret(), &out->secret);
+  out->checks_opener = in.checks_opener();
   out->pool = in.pool();
 }
 

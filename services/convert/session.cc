@@ -76,6 +76,7 @@ v1::OpenSessionRequest ToProto(const OpenSessionRequest& request) {
   v1::OpenSessionRequest out;
   Encode(request, out.mutable_options());
   out.set_protocol_version(kProtocolVersion);
+  out.set_on_behalf_of(request.on_behalf_of);
   return out;
 }
 
@@ -84,6 +85,7 @@ absl::StatusOr<OpenSessionRequest> FromProto(const v1::OpenSessionRequest& proto
   Decoder at("OpenSessionRequest");
   OpenSessionRequest request;
   at.Sub("options", proto.has_options(), [&] { Decode(at, proto.options(), &request); });
+  request.on_behalf_of = proto.on_behalf_of();
   return at.Finish(std::move(request));
 }
 
@@ -127,6 +129,14 @@ v1::WatchPlanRequest ToProto(const WatchRequest& request) {
   out.set_phase(EnumToProto(request.phase));
   out.set_epoch(request.epoch.value);
   EncodeDigest(request.hash, out.mutable_plan_hash());
+  if (request.signature == GrantSignature()) return out;
+  v1::GrantProof* grant = out.mutable_grant();
+  grant->set_cookie(request.cookie.value);
+  grant->set_mode(EnumToProto(request.mode));
+  grant->set_max_tokens(static_cast<std::uint32_t>(request.max_tokens));
+  grant->set_record_amax(request.record_amax);
+  if (request.group != GroupGrant()) Encode(request.group, grant->mutable_place());
+  EncodeBytes32(request.signature.bytes, grant->mutable_signature());
   return out;
 }
 
@@ -138,6 +148,18 @@ absl::StatusOr<WatchRequest> FromProto(const v1::WatchPlanRequest& proto) {
   at.Enum("phase", proto.phase(), &request.phase);
   request.epoch.value = proto.epoch();
   at.Digest("plan_hash", proto.plan_hash(), &request.hash);
+  // A source of a release before this field sends none.
+  if (!proto.has_grant()) return at.Finish(std::move(request));
+  at.Sub("grant", true, [&] {
+    request.cookie.value = proto.grant().cookie();
+    at.Enum("mode", proto.grant().mode(), &request.mode);
+    at.Int("max_tokens", proto.grant().max_tokens(), &request.max_tokens);
+    request.record_amax = proto.grant().record_amax();
+    if (proto.grant().has_place()) {
+      at.Sub("place", true, [&] { Decode(at, proto.grant().place(), &request.group); });
+    }
+    at.Bytes32("signature", proto.grant().signature(), &request.signature.bytes);
+  });
   return at.Finish(std::move(request));
 }
 

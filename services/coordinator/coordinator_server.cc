@@ -31,12 +31,16 @@
 namespace switchyard {
 namespace {
 
+StreamGuard* GuardOf(const std::shared_ptr<const TransportSecurity>& security) {
+  return security == nullptr ? nullptr : security->streams();
+}
+
 // One worker's stream, from its membership's beginning to its end. Deletes itself.
 class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::SessionResponse>,
                            public WorkerStreamSink {
  public:
-  WorkerStream(grpc::CallbackServerContext* context, Driver* driver)
-      : ServerBidiStream(context, {.request_bytes_max = kSmallMessageBytesMax}), driver_(driver) {}
+  WorkerStream(const StreamCall& call, Driver* driver)
+      : ServerBidiStream(call, {.request_bytes_max = kSmallMessageBytesMax}), driver_(driver) {}
 
   // Called in the handler. gRPC delivers nothing, not even OnDone, before the handler has returned,
   // so that `stream_` is set by then.
@@ -83,17 +87,19 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
 
 class WorkerControlServiceImpl final : public v1::WorkerControlService::CallbackService {
  public:
-  explicit WorkerControlServiceImpl(Driver* driver) : driver_(driver) {}
+  WorkerControlServiceImpl(Driver* driver, StreamGuard* guard) : driver_(driver), guard_(guard) {}
 
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override {
-    auto* stream = new WorkerStream(context, driver_);  // deletes itself
+    const StreamCall call{context, guard_, "/switchyard.v1.WorkerControlService/Session"};
+    auto* stream = new WorkerStream(call, driver_);  // deletes itself
     stream->Begin();
     return stream;
   }
 
  private:
   Driver* const driver_;
+  StreamGuard* const guard_;
 };
 
 // One source's watch of its plan. Deletes itself.
@@ -101,8 +107,8 @@ class WatchStream final
     : public ServerStream<grpc::ServerWriteReactor<grpc::ByteBuffer>, grpc::ByteBuffer>,
       public PlanUpdateSink {
  public:
-  WatchStream(grpc::CallbackServerContext* context, Driver* driver, EncodedPlans* plans)
-      : ServerStream(context, kStreamQueueBytesMax), driver_(driver), plans_(plans) {}
+  WatchStream(const StreamCall& call, Driver* driver, EncodedPlans* plans)
+      : ServerStream(call, kStreamQueueBytesMax), driver_(driver), plans_(plans) {}
 
   // Called in the handler, like WorkerStream::Begin.
   void Begin(const grpc::ByteBuffer& bytes, std::string peer) {
@@ -115,11 +121,13 @@ class WatchStream final
       return End(MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                            absl::StrCat("WatchPlanRequest: ", decoded.message())));
     }
-    const absl::StatusOr<WatchRequest> watched = FromProto(request);
+    absl::StatusOr<WatchRequest> watched = FromProto(request);
     if (!watched.ok()) return End(watched.status());
+    watched->caller = caller();
     const absl::StatusOr<WatchId> watch = driver_->Watch(*watched, this, std::move(peer));
     if (!watch.ok()) return End(watch.status());
     watch_ = *watch;
+    BeginGuard();
   }
 
   // PlanUpdateSink
@@ -157,6 +165,23 @@ grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
+// Fills in who opens the session, and checks whom a gateway opens it for.
+absl::Status NameCaller(std::string caller, const TransportSecurity* security,
+                        OpenSessionRequest* request) {
+  request->caller = std::move(caller);
+  // Without TLS nobody has verified it.
+  if (security == nullptr) request->on_behalf_of.clear();
+  if (request->on_behalf_of.empty()) return absl::OkStatus();
+  if (!security->RolesOf(request->caller).Has(Role::kWorker)) {
+    return MakeError(absl::StatusCode::kPermissionDenied, Reason::kTransport,
+                     absl::StrCat(request->caller,
+                                  " may not open sessions on behalf of others; "
+                                  "worker may"),
+                     {{"id", request->caller}});
+  }
+  return security->CheckNow(request->on_behalf_of, "/switchyard.v1.CoordinatorService/OpenSession");
+}
+
 // A name of any other form belongs to nothing, and would be repeated in the error.
 absl::Status CheckName(absl::string_view field, const std::string& name) {
   if (IsName(name)) return absl::OkStatus();
@@ -172,7 +197,10 @@ using CoordinatorMethods = v1::CoordinatorService::WithRawCallbackMethod_WatchPl
 class CoordinatorServiceImpl final : public CoordinatorMethods {
  public:
   CoordinatorServiceImpl(Driver* driver, const CoordinatorServerOptions& options)
-      : driver_(driver), incarnation_(options.incarnation), metrics_(options.metrics) {}
+      : driver_(driver),
+        incarnation_(options.incarnation),
+        metrics_(options.metrics),
+        security_(options.grpc.security) {}
 
   grpc::ServerUnaryReactor* ApplyDeployment(grpc::CallbackServerContext* context,
                                             const v1::ApplyDeploymentRequest* request,
@@ -323,8 +351,10 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     if (const absl::Status size = CheckMessageSize(*request, kSmallMessageBytesMax); !size.ok()) {
       return Refuse(context, size);
     }
-    const absl::StatusOr<OpenSessionRequest> session = FromProto(*request);
+    absl::StatusOr<OpenSessionRequest> session = FromProto(*request);
     if (!session.ok()) return Refuse(context, session.status());
+    const absl::Status known = NameCaller(CallerOf(*context), security_.get(), &*session);
+    if (!known.ok()) return Refuse(context, known);
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     driver_->OpenSession(*session, [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
       if (grant.ok()) *response = ToProto(*grant);
@@ -339,13 +369,16 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     if (!session.ok()) return Refuse(context, session.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     driver_->CloseSession(
-        *session, [reactor](const absl::Status& status) { reactor->Finish(StatusToGrpc(status)); });
+        *session, [reactor](const absl::Status& status) { reactor->Finish(StatusToGrpc(status)); },
+        CallerOf(*context));
     return reactor;
   }
   using CoordinatorMethods::WatchPlan;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchPlan(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override {
-    auto* stream = new WatchStream(context, driver_, &plans_);  // deletes itself
+    const StreamCall call{context, GuardOf(security_),
+                          "/switchyard.v1.CoordinatorService/WatchPlan"};
+    auto* stream = new WatchStream(call, driver_, &plans_);  // deletes itself
     stream->Begin(*request, context->peer());
     return stream;
   }
@@ -372,6 +405,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
   Driver* const driver_;
   const Incarnation incarnation_;
   const std::function<std::vector<MetricFamily>()> metrics_;
+  const std::shared_ptr<const TransportSecurity> security_;
   EncodedPlans plans_;
 };
 
@@ -379,7 +413,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
 
 struct CoordinatorServer::Services {
   Services(Driver* driver, const CoordinatorServerOptions& options)
-      : coordinator(driver, options), control(driver) {}
+      : coordinator(driver, options), control(driver, GuardOf(options.grpc.security)) {}
   CoordinatorServiceImpl coordinator;
   WorkerControlServiceImpl control;
 };

@@ -11,6 +11,7 @@
 // or hostile peer can neither exhaust the memory nor block a thread.
 #pragma once
 
+#include <string>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -22,16 +23,26 @@
 #include "services/grpc/grpc_constants.h"
 #include "services/grpc/grpc_status.h"
 #include "services/grpc/write_queue.h"
+#include "services/security/caller.h"
+#include "services/security/stream_guard.h"
 
 namespace switchyard {
 
+// One call of a method that streams.
+struct StreamCall {
+  grpc::CallbackServerContext* context = nullptr;  // gRPC's; exists until OnDone
+  // Ends the stream when its caller may not call `method` any more. Null: callers are not known.
+  StreamGuard* guard = nullptr;
+  const char* method = "";
+};
+
 // Base of writing and of bidirectional server streams. `Reactor` is gRPC's base class.
 template <typename Reactor, typename Response>
-class ServerStream : public Reactor {
+class ServerStream : public Reactor, private StreamGuard::Stream {
  public:
-  // `context` belongs to gRPC and exists until OnDone. `queue_bytes_max` bounds waiting messages.
-  ServerStream(grpc::CallbackServerContext* context, std::size_t queue_bytes_max)
-      : context_(context), queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
+  // `queue_bytes_max` bounds waiting messages.
+  ServerStream(const StreamCall& call, std::size_t queue_bytes_max)
+      : call_(call), queue_(kStreamQueueMessagesMax, queue_bytes_max) {}
 
   // Queues `message`. Ignored after the stream has ended.
   void Write(Response message) {
@@ -43,7 +54,7 @@ class ServerStream : public Reactor {
       case WriteQueue<Response>::Verdict::kFull:
         End(MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
                       "the peer does not read its stream; reconnect"));
-        context_->TryCancel();  // Otherwise the current write may never complete.
+        Cut();  // Otherwise the current write may never complete.
         break;
       case WriteQueue<Response>::Verdict::kQueued:
       case WriteQueue<Response>::Verdict::kClosed:
@@ -86,6 +97,7 @@ class ServerStream : public Reactor {
   void OnCancel() final { End(absl::CancelledError("the peer has disconnected")); }
   // gRPC owns no reactor; each one deletes itself after its last callback.
   void OnDone() final {
+    if (call_.guard != nullptr) call_.guard->Remove(this);
     OnStreamDone();
     delete this;
   }
@@ -96,6 +108,16 @@ class ServerStream : public Reactor {
   virtual void OnMessageWritten() {}
   // The last call: nothing more happens on the stream.
   virtual void OnStreamDone() = 0;
+  // The stream has been ended, because its caller may not have it any more. For those that hold it
+  // while they wait for something else. Called on the guard's thread; must not block.
+  virtual void OnRevoked() {}
+  // Call it once, in the handler.
+  void BeginGuard() {
+    if (call_.guard == nullptr) return;
+    call_.guard->Add(this, {.caller = caller(), .method = call_.method});
+  }
+  // The verified id of who calls; empty without TLS.
+  [[nodiscard]] std::string caller() const { return CallerOf(*call_.context); }
   // Whether End was called or the peer is gone. A hint only: it can change at any moment.
   [[nodiscard]] bool ended() { return queue_.closed(); }
 
@@ -110,7 +132,13 @@ class ServerStream : public Reactor {
     this->Finish(StatusToGrpc(status));
   }
 
-  grpc::CallbackServerContext* const context_;
+  void Revoke(const absl::Status& why) final {
+    End(why);
+    OnRevoked();
+  }
+  void Cut() final { call_.context->TryCancel(); }
+
+  const StreamCall call_;
   // Decides which of the callers of End, OnWriteDone and Release finishes the stream.
   WriteQueue<Response> queue_;
   Mutex mutex_;
@@ -128,8 +156,8 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
     std::size_t request_bytes_max = kControlMessageBytesMax;
     std::size_t queue_bytes_max = kStreamQueueBytesMax;
   };
-  ServerBidiStream(grpc::CallbackServerContext* context, const Limits& limits)
-      : ServerStream<grpc::ServerBidiReactor<Request, Response>, Response>(context,
+  ServerBidiStream(const StreamCall& call, const Limits& limits)
+      : ServerStream<grpc::ServerBidiReactor<Request, Response>, Response>(call,
                                                                            limits.queue_bytes_max),
         request_bytes_max_(limits.request_bytes_max) {}
 
@@ -144,7 +172,10 @@ class ServerBidiStream : public ServerStream<grpc::ServerBidiReactor<Request, Re
 
  protected:
   // Starts the first read. Not in the constructor, because a subclass may not be complete then.
-  void BeginReading() { this->StartRead(&request_); }
+  void BeginReading() {
+    this->BeginGuard();
+    this->StartRead(&request_);
+  }
   // Handles one request. The request does not change and the stream is not deleted until ReadNext,
   // which must be called once for each OnRequest, from any thread, even after End.
   virtual void OnRequest(Request& request) = 0;

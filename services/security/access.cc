@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 
+#include "core/base/error.h"
+
 namespace switchyard {
 namespace {
 
@@ -80,6 +82,20 @@ std::string WhoMayCall(absl::string_view method) {
     if (row->roles.Has(role)) names.push_back(RoleName(role));
   }
   return names.empty() ? "nobody" : absl::StrJoin(names, " or ");
+}
+
+absl::Status CheckCall(const IdentityTable& table, const std::string& id,
+                       absl::string_view method) {
+  const Identity* caller = table.Find(id);
+  if (caller == nullptr) {
+    return MakeError(absl::StatusCode::kUnauthenticated, Reason::kTransport,
+                     absl::StrCat("the server's table of identities does not have ", id),
+                     {{"id", id}});
+  }
+  if (MayCall(caller->roles, method)) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kPermissionDenied, Reason::kTransport,
+                   absl::StrCat(id, " may not call ", method, "; ", WhoMayCall(method), " may"),
+                   {{"id", id}});
 }
 
 }  // namespace switchyard

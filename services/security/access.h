@@ -5,8 +5,10 @@
 #include <span>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
+#include "services/security/identity_table.h"
 #include "services/security/role.h"
 
 namespace switchyard {
@@ -23,5 +25,8 @@ std::span<const MethodAccess> AccessTable();
 bool MayCall(Roles roles, absl::string_view method);
 // "operator or observer"; "nobody" for a method without a row.
 std::string WhoMayCall(absl::string_view method);
+// Whether the holder of `id` may call `method`. Errors: kUnauthenticated (TRANSPORT) if the table
+// does not have the id, kPermissionDenied (TRANSPORT) if its roles do not have the method.
+absl::Status CheckCall(const IdentityTable& table, const std::string& id, absl::string_view method);
 
 }  // namespace switchyard

@@ -12,6 +12,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "services/security/access.h"
+#include "services/security/caller.h"
 
 namespace switchyard {
 namespace {
@@ -20,7 +21,6 @@ namespace tls = grpc::experimental;
 
 // gRPC looks at the files so often; kubelets bring new ones within a minute or two.
 constexpr unsigned kRefreshSeconds = 10;
-constexpr char kUriProperty[] = "peer_uri";
 
 std::string Text(const grpc::string_ref& text) { return {text.data(), text.size()}; }
 
@@ -49,19 +49,13 @@ class CallGate final : public grpc::AuthMetadataProcessor {
 
   grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext* context,
                        OutputMetadata* /*consumed*/, OutputMetadata* /*response*/) override {
-    const PeerName name = NameOf(context->FindPropertyValues(kUriProperty));
+    const PeerName name = NameOf(context->FindPropertyValues(kPeerUriProperty));
     if (!name.wrong.empty()) return {grpc::StatusCode::UNAUTHENTICATED, name.wrong};
-    const std::shared_ptr<const IdentityTable> table = identities_->Now();
-    const Identity* caller = table->Find(name.id);
-    if (caller == nullptr) {
-      return {grpc::StatusCode::UNAUTHENTICATED,
-              absl::StrCat("the server's table of identities does not have ", name.id)};
-    }
     const auto path = metadata.find(":path");
     const std::string method = path == metadata.end() ? "" : Text(path->second);
-    if (MayCall(caller->roles, method)) return grpc::Status::OK;
-    return {grpc::StatusCode::PERMISSION_DENIED,
-            absl::StrCat(name.id, " may not call ", method, "; ", WhoMayCall(method), " may")};
+    const absl::Status allowed = CheckCall(*identities_->Now(), name.id, method);
+    if (allowed.ok()) return grpc::Status::OK;
+    return {static_cast<grpc::StatusCode>(allowed.code()), std::string(allowed.message())};
   }
 
  private:
@@ -120,7 +114,18 @@ TransportSecurity::TransportSecurity(const TlsFiles& files, CertificateFacts own
           files.key, files.certificate, files.ca, kRefreshSeconds)),
       files_(files),
       own_(std::move(own)),
-      identities_(std::move(identities)) {}
+      identities_(std::move(identities)),
+      streams_(std::make_unique<StreamGuard>(identities_)) {}
+
+Roles TransportSecurity::RolesOf(absl::string_view id) const {
+  const std::shared_ptr<const IdentityTable> table = identities_->Now();
+  const Identity* known = table->Find(id);
+  return known == nullptr ? Roles() : known->roles;
+}
+
+absl::Status TransportSecurity::CheckNow(const std::string& id, absl::string_view method) const {
+  return CheckCall(*identities_->Now(), id, method);
+}
 
 CertificateFacts TransportSecurity::OwnNow() const {
   const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(files_);

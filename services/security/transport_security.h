@@ -19,6 +19,7 @@
 
 #include "services/security/certificate.h"
 #include "services/security/role.h"
+#include "services/security/stream_guard.h"
 #include "services/security/table_watch.h"
 
 namespace switchyard {
@@ -36,6 +37,13 @@ class TransportSecurity {
   // Connections to a server without `role` fail; its calls are UNAVAILABLE.
   [[nodiscard]] std::shared_ptr<grpc::ChannelCredentials> Channel(Role role) const;
 
+  // Those that the table gives to the id now; none if it does not have it.
+  [[nodiscard]] Roles RolesOf(absl::string_view id) const;
+  // CheckCall with the table as it is now.
+  [[nodiscard]] absl::Status CheckNow(const std::string& id, absl::string_view method) const;
+  // Ends the streams of servers whose callers may not have them any more.
+  [[nodiscard]] StreamGuard* streams() const { return streams_.get(); }
+
   // The facts when this object was made.
   [[nodiscard]] const CertificateFacts& own() const { return own_; }
   // Those of the file as it is now, which new connections use within ten seconds; own() if it is
@@ -51,6 +59,7 @@ class TransportSecurity {
   const TlsFiles files_;
   const CertificateFacts own_;
   const std::shared_ptr<TableWatch> identities_;
+  const std::unique_ptr<StreamGuard> streams_;
 };
 
 }  // namespace switchyard

@@ -19,9 +19,9 @@ namespace {
 
 class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::AttachResponse> {
  public:
-  AttachServerStream(grpc::CallbackServerContext* context, ExpertService* experts,
-                     AttachThreads* threads, Logger* log)
-      : ServerBidiStream(context, {}),
+  AttachServerStream(const StreamCall& call, ExpertService* experts, AttachThreads* threads,
+                     Logger* log)
+      : ServerBidiStream(call, {}),
         experts_(experts),
         threads_(threads),
         log_(log),
@@ -48,8 +48,9 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
   }
 
   void Handle(const v1::AttachRequest& request) {
-    const absl::StatusOr<AttachMessage> message = FromProto(request);
+    absl::StatusOr<AttachMessage> message = FromProto(request);
     if (!message.ok()) return End(message.status());
+    if (auto* attach = std::get_if<AttachRequest>(&*message)) attach->caller = caller();
     std::visit([this](const auto& part) { Handle(part); }, *message);
   }
   void Handle(const AttachRequest& request) {
@@ -114,10 +115,11 @@ class AttachServerStream final : public ServerBidiStream<v1::AttachRequest, v1::
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
-    grpc::CallbackServerContext* context, ExpertService* experts, AttachThreads* threads,
-    Logger* log) {
-  auto* stream = new AttachServerStream(context, experts, threads, log);  // deletes itself
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(const StreamCall& call,
+                                                                            ExpertService* experts,
+                                                                            AttachThreads* threads,
+                                                                            Logger* log) {
+  auto* stream = new AttachServerStream(call, experts, threads, log);  // deletes itself
   stream->BeginReading();
   return stream;
 }

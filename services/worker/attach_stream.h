@@ -1,10 +1,9 @@
 // A worker's end of one Attach stream: one attachment, which lives as long as the stream.
 #pragma once
 
-#include "grpcpp/server_context.h"
-
 #include "core/base/clock.h"
 #include "core/base/log.h"
+#include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 
@@ -26,8 +25,9 @@ struct AttachThreads {
 // The reactor of one call; deletes itself. `experts` and `threads` outlive it. Requests are handled
 // in order, on `threads`; the next one is read when the last is done. `log`, which may be null,
 // gets a line at debug for each attachment that begins, is refused or ends.
-grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(
-    grpc::CallbackServerContext* context, ExpertService* experts, AttachThreads* threads,
-    Logger* log);
+grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* ServeAttach(const StreamCall& call,
+                                                                            ExpertService* experts,
+                                                                            AttachThreads* threads,
+                                                                            Logger* log);
 
 }  // namespace switchyard

@@ -47,10 +47,10 @@ struct ForwardedStep {
 class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::ForwardResponse>,
                             private GatewaySessions::Session {
  public:
-  ForwardStream(grpc::CallbackServerContext* context, SourcePool* sources, ThreadPool* threads,
+  ForwardStream(const StreamCall& call, SourcePool* sources, ThreadPool* threads,
                 const GatewayOptions* options)
-      : ServerBidiStream(context, {.request_bytes_max = kStepMessageBytesMax,
-                                   .queue_bytes_max = kStepQueueBytesMax}),
+      : ServerBidiStream(call, {.request_bytes_max = kStepMessageBytesMax,
+                                .queue_bytes_max = kStepQueueBytesMax}),
         sources_(sources),
         threads_(threads),
         options_(options) {}
@@ -67,6 +67,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     absl::StatusOr<ForwardMessage> message = FromProto(step->request);
     if (!message.ok()) return Stop(message.status());
     if (auto* open = std::get_if<OpenSessionRequest>(&*message)) {
+      open->on_behalf_of = caller();
       // Options are small; the stream's limit is for steps.
       const absl::Status size = CheckMessageSize(step->request, kControlMessageBytesMax);
       return size.ok() ? OnOpen(std::move(*open)) : Stop(size);
@@ -146,6 +147,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (!opened_) End(absl::OkStatus());
   }
   void OnStreamDone() override {}
+  // The session thread holds the stream until its steps have ended.
+  void OnRevoked() override { EndSteps(); }
   void OnMessageWritten() override {
     const MutexLock lock(mutex_);
     written_.pop_front();
@@ -451,9 +454,9 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 }  // namespace
 
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
-    grpc::CallbackServerContext* context, SourcePool* sources, ThreadPool* threads,
+    const StreamCall& call, SourcePool* sources, ThreadPool* threads,
     const GatewayOptions* options) {
-  auto* stream = new ForwardStream(context, sources, threads, options);  // deletes itself
+  auto* stream = new ForwardStream(call, sources, threads, options);  // deletes itself
   stream->BeginReading();
   return stream;
 }

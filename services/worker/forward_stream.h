@@ -13,9 +13,8 @@
 #include <memory>
 #include <string>
 
-#include "grpcpp/server_context.h"
-
 #include "core/base/clock.h"
+#include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
 #include "services/worker/gateway_counts.h"
 #include "services/worker/gateway_sessions.h"
@@ -42,7 +41,7 @@ struct GatewayOptions {
 // takes one of `threads`, and is refused (kResourceExhausted, TOO_MANY_SESSIONS) when none is free,
 // and (kUnavailable, WORKER_LOST) when the gateway leaves.
 grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* ServeForward(
-    grpc::CallbackServerContext* context, SourcePool* sources, ThreadPool* threads,
+    const StreamCall& call, SourcePool* sources, ThreadPool* threads,
     const GatewayOptions* options);
 
 }  // namespace switchyard

@@ -15,8 +15,8 @@ class GroupServerStream final
     : public ServerBidiStream<v1::JoinGroupRequest, v1::JoinGroupResponse>,
       private GroupSink {
  public:
-  GroupServerStream(grpc::CallbackServerContext* context, GroupService* groups, ThreadPool* threads)
-      : ServerBidiStream(context, {}), groups_(groups), threads_(threads) {}
+  GroupServerStream(const StreamCall& call, GroupService* groups, ThreadPool* threads)
+      : ServerBidiStream(call, {}), groups_(groups), threads_(threads) {}
 
   using ServerBidiStream::BeginReading;
 
@@ -30,13 +30,14 @@ class GroupServerStream final
   }
 
   void Serve(const v1::JoinGroupRequest& request) {
-    const absl::StatusOr<GroupMessage> message = FromProto(request);
+    absl::StatusOr<GroupMessage> message = FromProto(request);
     if (!message.ok()) return End(message.status());
     if (std::holds_alternative<JoinRequest>(*message) == member_.has_value()) {
       return End(MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                            "the first message of a stream joins a group, and no other does",
                            {{"field", "JoinGroupRequest.message"}}));
     }
+    if (auto* join = std::get_if<JoinRequest>(&*message)) join->attach.caller = caller();
     std::visit([this](const auto& part) { Serve(part); }, *message);
   }
   void Serve(const JoinRequest& request) {
@@ -73,8 +74,8 @@ class GroupServerStream final
 }  // namespace
 
 grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* ServeGroup(
-    grpc::CallbackServerContext* context, GroupService* groups, ThreadPool* threads) {
-  auto* stream = new GroupServerStream(context, groups, threads);  // deletes itself
+    const StreamCall& call, GroupService* groups, ThreadPool* threads) {
+  auto* stream = new GroupServerStream(call, groups, threads);  // deletes itself
   stream->BeginReading();
   return stream;
 }

@@ -2,8 +2,7 @@
 // stream.
 #pragma once
 
-#include "grpcpp/server_context.h"
-
+#include "services/grpc/server_streams.h"
 #include "services/grpc/thread_pool.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 
@@ -14,6 +13,6 @@ class GroupService;
 // The reactor of one call; deletes itself. `groups` and `threads` outlive it. Requests are served
 // in order, on `threads`, since they take memory of a device.
 grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* ServeGroup(
-    grpc::CallbackServerContext* context, GroupService* groups, ThreadPool* threads);
+    const StreamCall& call, GroupService* groups, ThreadPool* threads);
 
 }  // namespace switchyard

@@ -35,7 +35,7 @@ template <typename Request, typename Response>
 class RefusedStream final : public ServerBidiStream<Request, Response> {
  public:
   RefusedStream(grpc::CallbackServerContext* context, const absl::Status& why)
-      : ServerBidiStream<Request, Response>(context, {}) {
+      : ServerBidiStream<Request, Response>({context}, {}) {
     this->End(why);
   }
 
@@ -69,12 +69,15 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
 
   grpc::ServerBidiReactor<v1::AttachRequest, v1::AttachResponse>* Attach(
       grpc::CallbackServerContext* context) override {
-    return ServeAttach(context, experts_, &attach_threads_, logger_);
+    return ServeAttach(CallOf(context, "/switchyard.v1.ExpertService/Attach"), experts_,
+                       &attach_threads_, logger_);
   }
 
   grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* JoinGroup(
       grpc::CallbackServerContext* context) override {
-    if (groups_ != nullptr) return ServeGroup(context, groups_, &group_threads_);
+    if (groups_ != nullptr)
+      return ServeGroup(CallOf(context, "/switchyard.v1.ExpertService/JoinGroup"), groups_,
+                        &group_threads_);
     return new RefusedStream<v1::JoinGroupRequest, v1::JoinGroupResponse>(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                            "worker " + worker_id_ +
@@ -85,7 +88,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
     if (gateway_ != nullptr) {
-      return ServeForward(context, gateway_, &gateway_threads_, &gateway_options_);
+      return ServeForward(CallOf(context, "/switchyard.v1.ExpertService/Forward"), gateway_,
+                          &gateway_threads_, &gateway_options_);
     }
     return new RefusedStream<v1::ForwardRequest, v1::ForwardResponse>(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
@@ -148,6 +152,9 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   }
 
  private:
+  StreamCall CallOf(grpc::CallbackServerContext* context, const char* method) const {
+    return {context, security_ == nullptr ? nullptr : security_->streams(), method};
+  }
   absl::Status FillStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response) {
     response->set_worker_id(worker_id_);
     response->set_incarnation(ToHex(incarnation_));

@@ -42,6 +42,7 @@ void Cluster::Register(FakeWorker& worker) {
   switchyard::Register request{
       worker.id, worker.incarnation, absl::StrCat(worker.id, ":1"), worker.capabilities, {}};
   request.pool = worker.pool;
+  request.checks_opener = worker.checks_opener;
   for (const auto& [key, resident] : worker.resident) {
     request.resident.push_back(resident);
     if (resident.committed) {

@@ -39,6 +39,7 @@ struct FakeWorker {
   Answers prepares = Answers::kAck;
   Answers commits = Answers::kAck;
   bool acks_retire = true;
+  bool checks_opener = true;
   std::map<EpochKey, ResidentEpoch> resident;
   std::map<EpochKey, GrantKeys> grant_keys;  // of every PREPARE
   std::vector<CoordinatorMessage> inbox;
@@ -125,6 +126,7 @@ class Cluster {
   std::vector<Report> reports;
   std::map<WatchId, std::vector<PlanUpdate>> news;
   std::map<WatchId, absl::Status> closed_watches;
+  absl::Status closed_session;  // the answer to the last CloseSession
   MemoryStore store;
   TimePoint now{};
   WallTime wall_time{milliseconds(1'700'000'000'000)};
@@ -141,7 +143,7 @@ class Cluster {
   void Perform(const AnswerDeployment& effect);
   void Perform(const AnswerDuty& effect) { duty_ = effect.result; }
   void Perform(const AnswerSession& effect);
-  void Perform(const AnswerEnd& /*effect*/) {}
+  void Perform(const AnswerEnd& effect) { closed_session = effect.result; }
   void Perform(const SendPlanUpdate& effect);
   void Perform(const CloseWatch& effect);
   void Perform(const Report& effect) { reports.push_back(effect); }

@@ -5,6 +5,8 @@
 
 #include "gtest/gtest.h"
 
+#include "core/session_messages.h"
+
 namespace switchyard {
 namespace {
 
@@ -42,7 +44,8 @@ TEST(GrantSignatureTest, CoversEveryClaim) {
       [](GrantClaims& claims) { claims.phase = Phase::kPrefill; },
       [](GrantClaims& claims) { claims.mode = DispatchMode::kNormal; },
       [](GrantClaims& claims) { claims.max_tokens = 513; },
-      [](GrantClaims& claims) { claims.record_amax = true; }};
+      [](GrantClaims& claims) { claims.record_amax = true; },
+      [](GrantClaims& claims) { claims.opener = "spiffe://d/a"; }};
   const GrantSignature signature = SignGrant(KeyOf(1), Claims());
 
   for (std::size_t i = 0; i < changes.size(); ++i) {
@@ -51,6 +54,31 @@ TEST(GrantSignatureTest, CoversEveryClaim) {
     EXPECT_FALSE(VerifyGrant({KeyOf(1)}, claims, signature)) << i;
     EXPECT_TRUE(VerifyGrant({KeyOf(1)}, claims, SignGrant(KeyOf(1), claims))) << i;
   }
+}
+
+// Nobody but the opener, whatever else they know of the grant.
+TEST(GrantSignatureTest, OfABoundSessionIsItsOpeners) {
+  GrantClaims bound = Claims();
+  bound.opener = "spiffe://d/a";
+  const GrantSignature signature = SignGrant(KeyOf(1), bound);
+
+  EXPECT_TRUE(VerifyGrantOf("spiffe://d/a", {KeyOf(1)}, Claims(), signature));
+  for (const char* other : {"", "spiffe://d/b", "spiffe://d/", "spiffe://d/a/b"}) {
+    EXPECT_FALSE(VerifyGrantOf(other, {KeyOf(1)}, Claims(), signature)) << other;
+  }
+  GrantClaims in_group = bound;
+  in_group.group = {.id = {.high = 1, .low = 2}, .source = 0, .sources = 2};
+  EXPECT_FALSE(VerifyGrant({KeyOf(1)}, in_group, signature));
+  EXPECT_FALSE(VerifyGrant({KeyOf(1)}, bound, SignGrant(KeyOf(1), in_group)));
+}
+
+// Of a coordinator of a release that binds no session, or one with a worker of such a release.
+TEST(GrantSignatureTest, OfAnUnboundSessionIsAnybodys) {
+  const GrantSignature signature = SignGrant(KeyOf(1), Claims());
+
+  EXPECT_TRUE(VerifyGrantOf("", {KeyOf(1)}, Claims(), signature));
+  EXPECT_TRUE(VerifyGrantOf("spiffe://d/b", {KeyOf(1)}, Claims(), signature));
+  EXPECT_FALSE(VerifyGrantOf("spiffe://d/b", {KeyOf(2)}, Claims(), signature));
 }
 
 TEST(GrantSignatureTest, RefusesEveryOtherSignature) {

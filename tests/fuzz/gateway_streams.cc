@@ -84,7 +84,7 @@ class Gateway final : private v1::ExpertService::CallbackService {
  private:
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
-    return ServeForward(context, sources_.get(), &threads_, &options_);
+    return ServeForward({context}, sources_.get(), &threads_, &options_);
   }
 
   testing::GrantingChannel coordinator_{&Grant};

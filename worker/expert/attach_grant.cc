@@ -14,10 +14,15 @@ namespace {
 
 absl::Status CheckClaims(const GrantClaims& claims, const AttachRequest& request,
                          const EpochRuntime& runtime, absl::string_view worker_id) {
-  if (VerifyGrant(runtime.grant_keys, claims, request.signature)) return absl::OkStatus();
+  if (VerifyGrantOf(request.caller, runtime.grant_keys, claims, request.signature)) {
+    return absl::OkStatus();
+  }
   // Not which field differs: whoever forges a grant must not be led to a right one.
+  // Nor, where callers are known, whether the session is another's: to this one it does not exist.
+  const bool known = !request.caller.empty();
   return MakeError(
-      absl::StatusCode::kUnauthenticated, Reason::kBadGrant,
+      known ? absl::StatusCode::kNotFound : absl::StatusCode::kUnauthenticated,
+      known ? Reason::kUnknownSession : Reason::kBadGrant,
       absl::StrFormat("worker %s: session %s was not granted by the coordinator of deployment %s, "
                       "or not with this cookie, mode and limits; open a session there",
                       worker_id, ToHex(request.session), request.deployment),

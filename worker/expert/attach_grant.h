@@ -14,7 +14,8 @@ namespace switchyard {
 
 // `runtime` is the epoch that `request` names. Errors: kUnauthenticated (BAD_GRANT) unless a key of
 // the epoch signed the session's id, cookie, deployment, phase, mode and limits as the request has
-// them. The text names the session and never a secret.
+// them; with a caller, kNotFound (UNKNOWN_SESSION), also for a session of another caller. The text
+// names the session and never a secret.
 absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
                         absl::string_view worker_id);
 // The same for the session that wants to join a group, and its place there.

@@ -77,8 +77,8 @@ class ExpertEngine final : private FrameSink {
   // Counts the memory that Attach would take, and refuses what it would refuse, so that the memory
   // can be made on another thread meanwhile. Errors:
   // kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not retiring;
-  // kUnauthenticated (BAD_GRANT) as CheckGrant; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE)
-  // for a ring that cannot be served; kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY).
+  // those of CheckGrant; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot
+  // be served; kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY).
   absl::StatusOr<Admitted> Admit(const AttachRequest& request);
   // Errors: those of Admit, which it calls unless `ahead` shows that this was done, and of
   // Link::Connect.

@@ -16,6 +16,13 @@ PlanWatch::PlanWatch(SessionChannel* channel, const SessionGrant& grant, std::fu
   request_.session = grant.session;
   request_.deployment = grant.plan.deployment;
   request_.phase = grant.request.phase;
+  const GrantClaims claims = ClaimsOf(grant);
+  request_.cookie = claims.cookie;
+  request_.mode = claims.mode;
+  request_.max_tokens = claims.max_tokens;
+  request_.record_amax = claims.record_amax;
+  request_.group = claims.group;
+  request_.signature = grant.signature;
   Dial(grant.plan.epoch, grant.hash);
 }
 

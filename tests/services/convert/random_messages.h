@@ -148,7 +148,8 @@ class RandomMessages {
               return DeploymentKeys{Text(), List([this] { return Key(); })};
             }),
             rng_.NextId<LifeSecret>(),
-            Text()};
+            Text(),
+            rng_.Below(2) == 0};
       case 1:
         return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); }),
                          List([this] { return Load(); }), Times()};
@@ -224,7 +225,16 @@ class RandomMessages {
     return {APlan(), Digest(), List([this] { return rng_.NextId<Incarnation>(); })};
   }
   WatchRequest Watch() {
-    return {rng_.NextId<SessionId>(), Text(), Any(Phase::kMixed), Epoch{rng_.Next()}, Digest()};
+    WatchRequest watch{rng_.NextId<SessionId>(), Text(), Any(Phase::kMixed), Epoch{rng_.Next()},
+                       Digest()};
+    if (rng_.Below(3) == 0) return watch;  // as a source of a former release
+    watch.cookie = Cookie{rng_.Next()};
+    watch.mode = Any(DispatchMode::kLowLatency);
+    watch.max_tokens = Index();
+    watch.record_amax = rng_.Below(2) == 0;
+    watch.signature = Signature();
+    if (rng_.Below(2) == 0) watch.group = {rng_.NextId<GroupId>(), Index(), Index()};
+    return watch;
   }
   RingOffer Ring() {
     return {.transport = Text(),

@@ -5,6 +5,7 @@
 #include "gtest/gtest.h"
 
 #include "core/protocol_version.h"
+#include "services/convert/attach.h"
 #include "tests/services/convert/convert_testing.h"
 #include "tests/services/convert/random_messages.h"
 #include "tests/testing/status_matchers.h"
@@ -17,6 +18,11 @@ using testing::RandomMessages;
 
 TEST(ConvertSessionTest, SessionMessagesRoundTrip) {
   ExpectRoundTrips([](RandomMessages& random) { return random.Order(); });
+  ExpectRoundTrips([](RandomMessages& random) {
+    OpenSessionRequest order = random.Order();
+    order.on_behalf_of = random.Text();
+    return order;
+  });
   ExpectRoundTrips([](RandomMessages& random) { return random.Grant(); });
   ExpectRoundTrips([](RandomMessages& random) { return random.Watch(); });
   ExpectRoundTrips([](RandomMessages& random) { return random.News(); });
@@ -53,6 +59,20 @@ TEST(ConvertSessionTest, AGrantByItselfHasNoSecrets) {
   const std::string bytes = proto.SerializeAsString();
   const auto& secret = grant.signature.bytes;
   EXPECT_EQ(bytes.find(std::string(secret.begin(), secret.end())), std::string::npos);
+}
+
+// Who calls is what the connection says, never what a message does.
+TEST(ConvertSessionTest, TheCallerIsNoPartOfAMessage) {
+  RandomMessages random(9);
+  OpenSessionRequest order = random.Order();
+  order.caller = "spiffe://d/posing";
+  EXPECT_EQ(ToProto(order).SerializeAsString().find("posing"), std::string::npos);
+  WatchRequest watch = random.Watch();
+  watch.caller = order.caller;
+  EXPECT_EQ(ToProto(watch).SerializeAsString().find("posing"), std::string::npos);
+  AttachRequest attach = random.Attach();
+  attach.caller = order.caller;
+  EXPECT_EQ(ToProto(AttachMessage(attach)).SerializeAsString().find("posing"), std::string::npos);
 }
 
 TEST(ConvertSessionTest, AGrantNeedsItsSignature) {

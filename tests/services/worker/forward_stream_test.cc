@@ -106,7 +106,7 @@ class ForwardStreamTest : public ::testing::Test, protected v1::ExpertService::C
   }
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
-    return ServeForward(context, sources_.get(), &threads_, &options_);
+    return ServeForward({context}, sources_.get(), &threads_, &options_);
   }
   std::unique_ptr<v1::ExpertService::Stub> Stub() {
     return v1::ExpertService::NewStub(MakeGrpcChannel(server_->endpoint(), kStepMessageBytesMax));

@@ -69,8 +69,8 @@ class GroupService {
   GroupService(const GroupService&) = delete;
   GroupService& operator=(const GroupService&) = delete;
 
-  // Errors: kFailedPrecondition (STALE_EPOCH) as DirectExperts::Bind; kUnauthenticated (BAD_GRANT);
-  // those of ResolveCollective and MakeExchange; kInvalidArgument (BAD_CONFIG) for a source that
+  // Errors: kFailedPrecondition (STALE_EPOCH) as DirectExperts::Bind; those of CheckGrant,
+  // ResolveCollective and MakeExchange; kInvalidArgument (BAD_CONFIG) for a source that
   // means another group than those before it; kResourceExhausted (TOO_MANY_SESSIONS).
   absl::StatusOr<std::pair<MemberId, JoinAnswer>> Join(const JoinRequest& request, GroupSink* sink);
   // After the answer of Join is on its way. On the first worker it sends the keys of all sources

@@ -1,0 +1,78 @@
+// Ends the streams of callers that may not have them any more. Each call is decided about when it
+// begins; a stream lasts, and the table of identities changes meanwhile. One thread looks at all
+// streams once a second, so a removed id has none left a few seconds after its table changed.
+// Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+
+#include "absl/status/status.h"
+
+#include "core/base/clock.h"
+#include "core/base/mutex.h"
+#include "services/security/table_watch.h"
+
+namespace switchyard {
+
+class StreamGuard {
+ public:
+  // A stream of a server. Neither call may block, Add or Remove.
+  class Stream {
+   public:
+    // Ends the stream with `why`. Called at most once.
+    virtual void Revoke(const absl::Status& why) = 0;
+    // Cuts it off, at most once: its end did not reach a caller that does not read.
+    virtual void Cut() = 0;
+
+   protected:
+    ~Stream() = default;
+  };
+  // What a stream is for. Kept for as long as the stream.
+  struct Use {
+    std::string caller;  // its verified id
+    const char* method = "";
+  };
+  static constexpr Duration kInterval = std::chrono::seconds(1);
+  static constexpr Duration kCutAfter = std::chrono::seconds(2);
+
+  explicit StreamGuard(std::shared_ptr<TableWatch> identities)
+      : identities_(std::move(identities)) {}
+  // REQUIRES: every stream was removed.
+  ~StreamGuard();
+  StreamGuard(const StreamGuard&) = delete;
+  StreamGuard& operator=(const StreamGuard&) = delete;
+
+  // Until Remove.
+  void Add(Stream* stream, Use use);
+  // When it has returned, `stream` is not called any more. Waits for a call that runs.
+  void Remove(Stream* stream);
+
+  // As the thread does once a second. By one thread at a time.
+  void Look(TimePoint now);
+
+ private:
+  struct Entry {
+    Use use;
+    TimePoint revoked_at{};  // unset: it may go on
+    bool cut = false;
+    bool busy = false;  // a call of the stream runs
+  };
+
+  void Run();
+  // Calls `act` without the lock, unless the stream has been removed.
+  template <typename Act>
+  void Call(Stream* stream, Act act);
+
+  const std::shared_ptr<TableWatch> identities_;
+  Mutex mutex_;
+  CondVar changed_;
+  std::map<Stream*, Entry> streams_ SY_GUARDED_BY(mutex_);
+  bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  std::thread thread_ SY_GUARDED_BY(mutex_);  // from the first stream on
+};
+
+}  // namespace switchyard
