@@ -81,13 +81,13 @@ AttachRequest AttachTo(const SessionGrant& grant) {
   order.signature = grant.signature;
   order.epoch = grant.plan.epoch;
   order.hash = grant.hash;
-  order.reply_ring = {.transport = "ucx",
-                      .address = "nobody",
-                      .incarnation = Incarnation{1, 2},
-                      .attachment = AttachmentId{1},
-                      .ring_bytes = 8 * 4096,
-                      .slots = 8,
-                      .slot_bytes = 4096};
+  order.reply_ring.transport = "ucx";
+  order.reply_ring.address = "nobody";
+  order.reply_ring.incarnation = Incarnation{1, 2};
+  order.reply_ring.attachment = AttachmentId{1};
+  order.reply_ring.ring_bytes = 8 * 4096;
+  order.reply_ring.slots = 8;
+  order.reply_ring.slot_bytes = 4096;
   return order;
 }
 
@@ -176,7 +176,9 @@ class TlsSessionsTest : public Processes {
   absl::StatusOr<SessionGrant> OpenAs(const std::string& name, const std::string& for_id = "") {
     grpc::ClientContext context;
     context.set_deadline(GrpcDeadline(seconds(20)));
-    v1::OpenSessionRequest request = ToProto(OpenSessionRequest{.on_behalf_of = for_id});
+    OpenSessionRequest order;
+    order.on_behalf_of = for_id;
+    const v1::OpenSessionRequest request = ToProto(order);
     v1::OpenSessionResponse response;
     const absl::Status status =
         StatusFromGrpc(CoordinatorAs(name)->OpenSession(&context, request, &response));
@@ -256,7 +258,9 @@ TEST_F(TlsSessionsTest, AnotherIdentityFindsNoSession) {
     EXPECT_EQ(Without(attached, grant.session), Without(AttachAs(other, AttachTo(never)), kNever))
         << other;
   }
-  const JoinRequest join{.attach = AttachTo(grant), .group = grant.group};
+  JoinRequest join;
+  join.attach = AttachTo(grant);
+  join.group = grant.group;
   EXPECT_THAT(JoinAs("engine-b", join), kUnknown);
   JoinRequest never_join = join;
   never_join.attach.session = kNever;
@@ -401,7 +405,10 @@ class TlsStreamsTest : public TlsSessionsTest {
     });
   }
   static Register Member(const std::string& id) {
-    Register request{.worker_id = id, .incarnation = {1, 2}, .endpoint = "127.0.0.1:1"};
+    Register request{};
+    request.worker_id = id;
+    request.incarnation = {1, 2};
+    request.endpoint = "127.0.0.1:1";
     request.capabilities.device_profile = "cpu";
     request.secret = {3, 4};
     return request;
