@@ -39,7 +39,7 @@ void StreamGuard::Run() {
   while (true) {
     {
       const MutexLock lock(mutex_);
-      const TimePoint until = std::chrono::steady_clock::now() + kInterval;
+      const TimePoint until = std::chrono::steady_clock::now() + interval_;
       while (!stopping_ && changed_.WaitUntil(mutex_, until)) {
       }
       if (stopping_) return;

@@ -39,8 +39,9 @@ class StreamGuard {
   static constexpr Duration kInterval = std::chrono::seconds(1);
   static constexpr Duration kCutAfter = std::chrono::seconds(2);
 
-  explicit StreamGuard(std::shared_ptr<TableWatch> identities)
-      : identities_(std::move(identities)) {}
+  // Looks every `interval`.
+  explicit StreamGuard(std::shared_ptr<TableWatch> identities, Duration interval = kInterval)
+      : identities_(std::move(identities)), interval_(interval) {}
   // REQUIRES: every stream was removed.
   ~StreamGuard();
   StreamGuard(const StreamGuard&) = delete;
@@ -51,7 +52,7 @@ class StreamGuard {
   // When it has returned, `stream` is not called any more. Waits for a call that runs.
   void Remove(Stream* stream);
 
-  // As the thread does once a second. By one thread at a time.
+  // As the thread does. By one thread at a time.
   void Look(TimePoint now);
 
  private:
@@ -68,6 +69,7 @@ class StreamGuard {
   void Call(Stream* stream, Act act);
 
   const std::shared_ptr<TableWatch> identities_;
+  const Duration interval_;
   Mutex mutex_;
   CondVar changed_;
   std::map<Stream*, Entry> streams_ SY_GUARDED_BY(mutex_);

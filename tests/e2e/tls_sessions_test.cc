@@ -3,7 +3,6 @@
 // identities has no stream a few seconds later.
 #include <chrono>
 #include <condition_variable>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,7 +19,6 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
-#include "services/channels/grpc_channels.h"
 #include "services/config/security_files.h"
 #include "services/convert/attach.h"
 #include "services/convert/control.h"
@@ -31,11 +29,8 @@
 #include "services/grpc/grpc_status.h"
 #include "switchyard/v1/coordinator.grpc.pb.h"
 #include "switchyard/v1/expert.grpc.pb.h"
-#include "switchyard/v1/worker_control.grpc.pb.h"
-#include "tests/e2e/processes.h"
 #include "tests/e2e/step_load.h"
-#include "tests/testing/temp_dir.h"
-#include "tests/testing/test_authority.h"
+#include "tests/e2e/tls_callers.h"
 
 namespace switchyard {
 namespace {
@@ -44,26 +39,15 @@ using std::chrono::seconds;
 using testing::Batch;
 using testing::FailsWith;
 using ::testing::HasSubstr;
-using testing::Processes;
 using testing::ReplaceFile;
 using testing::RunStep;
 using testing::StepLoad;
-using testing::TempDir;
-using testing::TestAuthority;
+using testing::TlsCallers;
 
 constexpr SessionId kNever{0x0123456789abcdef, 0xfedcba9876543210};
 // After the table has changed; the processes look at it once a second.
 constexpr Duration kEndsWithin = seconds(5);
 const auto kUnknown = FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownSession);
-
-// Who has which roles: those of `names`.
-std::string Table(const std::map<std::string, std::string>& roles) {
-  std::string text = "identities:\n";
-  for (const auto& [name, role] : roles) {
-    absl::StrAppend(&text, "- {id: spiffe://d/", name, ", roles: [", role, "]}\n");
-  }
-  return text;
-}
 
 std::string Without(const absl::Status& status, SessionId session) {
   return absl::StrReplaceAll(status.ToString(), {{ToHex(session), "ID"}});
@@ -107,71 +91,8 @@ WatchRequest WatchOf(const SessionGrant& grant) {
           .signature = grant.signature};
 }
 
-class TlsSessionsTest : public Processes {
+class TlsSessionsTest : public TlsCallers {
  protected:
-  // Names of processes and callers, and their roles; all have a folder with a certificate.
-  std::map<std::string, std::string> roles_{
-      {"coordinator", "coordinator"}, {"worker", "worker"}, {"engine-a", "source"},
-      {"engine-b", "source"},         {"thief", "worker"},  {"worker-b", "worker"},
-      {"admin", "operator"}};
-
-  void SetUp() override {
-    for (const auto& [name, role] : roles_) {
-      std::filesystem::create_directory(FolderOf(name));
-      authority_.WriteFolder(FolderOf(name), {.uris = {absl::StrCat("spiffe://d/", name)}},
-                             Table(roles_));
-      auto security = OpenSecurity(FolderOf(name), nullptr);
-      SY_ASSERT_OK(security.status());
-      security_[name] = *std::move(security);
-    }
-    LocalDeploymentOptions options;
-    options.coordinator_flags = {"--tls-dir", FolderOf("coordinator")};
-    options.worker_flags = {"--tls-dir", FolderOf("worker")};
-    Deploy(2, std::move(options));
-    ASSERT_NE(deployment_, nullptr);
-    client_ = ClientAs("engine-a", "tcp");
-    ASSERT_NE(client_, nullptr);
-    SY_ASSERT_OK(client_->OpenWhenReady({}, testing::kReadyTimeout).status());
-  }
-  [[nodiscard]] std::string FolderOf(const std::string& name) const { return dir_.Join(name); }
-  // What the processes go by from now on.
-  void ChangeTable(const std::map<std::string, std::string>& roles) {
-    for (const char* server : {"coordinator", "worker"}) {
-      ReplaceFile(absl::StrCat(FolderOf(server), "/", kIdentitiesFile), Table(roles));
-    }
-  }
-  void Remove(const std::string& name) {
-    std::map<std::string, std::string> rest = roles_;
-    rest.erase(name);
-    ChangeTable(rest);
-  }
-
-  std::unique_ptr<Client> ClientAs(const std::string& name, const std::string& transport) {
-    ClientOptions options;
-    options.net_devices = "lo";
-    options.tls_dir = FolderOf(name);
-    if (transport == "gateway") {
-      options.gateway = deployment_->worker_address(0);
-    } else {
-      options.coordinator = deployment_->coordinator();
-      TransportChoiceFromName(transport, &options.transport);
-    }
-    auto client = Client::Connect(options);
-    SY_EXPECT_OK(client.status());
-    return client.ok() ? *std::move(client) : nullptr;
-  }
-  std::shared_ptr<grpc::Channel> ChannelAs(const std::string& name, Role server) {
-    const std::string& to =
-        server == Role::kCoordinator ? deployment_->coordinator() : deployment_->worker_address(0);
-    return MakeGrpcChannel(to, kStepMessageBytesMax, {}, {security_.at(name), server});
-  }
-  std::unique_ptr<v1::CoordinatorService::Stub> CoordinatorAs(const std::string& name) {
-    return v1::CoordinatorService::NewStub(ChannelAs(name, Role::kCoordinator));
-  }
-  std::unique_ptr<v1::ExpertService::Stub> WorkerAs(const std::string& name) {
-    return v1::ExpertService::NewStub(ChannelAs(name, Role::kWorker));
-  }
-
   // Each call as `name`, once; streams until they end, at most for `until`.
   absl::StatusOr<SessionGrant> OpenAs(const std::string& name, const std::string& for_id = "") {
     grpc::ClientContext context;
@@ -227,11 +148,6 @@ class TlsSessionsTest : public Processes {
   static bool StillOpen(const absl::Status& status) {
     return status.code() == absl::StatusCode::kDeadlineExceeded;
   }
-
-  TempDir dir_;
-  TestAuthority authority_{"ours"};
-  std::map<std::string, std::shared_ptr<const TransportSecurity>> security_;
-  std::unique_ptr<Client> client_;
 };
 
 // Whoever has the whole grant, secrets included, but not the opener's certificate.
@@ -396,22 +312,13 @@ class TlsStreamsTest : public TlsSessionsTest {
   }
   std::unique_ptr<OpenStream> OpenMembership(const std::string& name) {
     return std::make_unique<OpenStream>([=, this](const std::function<void()>& opened) {
-      const auto stub = v1::WorkerControlService::NewStub(ChannelAs(name, Role::kCoordinator));
+      const auto stub = ControlAs(name);
       grpc::ClientContext context;
       context.set_deadline(GrpcDeadline(kStream));
       const auto stream = stub->Session(&context);
       stream->Write(ToProto(WorkerMessage(Member("extra"))));
       return ReadOut<v1::SessionResponse>(*stream, opened);
     });
-  }
-  static Register Member(const std::string& id) {
-    Register request{};
-    request.worker_id = id;
-    request.incarnation = {1, 2};
-    request.endpoint = "127.0.0.1:1";
-    request.capabilities.device_profile = "cpu";
-    request.secret = {3, 4};
-    return request;
   }
   static absl::Status EndOf(OpenStream& stream) {
     return stream.WaitForEnd(kEndsWithin).value_or(absl::OkStatus());

@@ -35,10 +35,11 @@ class FakeStream : public StreamGuard::Stream {
   std::function<void()> on_revoke;
 };
 
-// The guard's own thread looks too, once a second; what it would do is what the test does sooner.
 class StreamGuardTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Make(std::chrono::hours(1)); }
+  // The guard's own thread looks so often.
+  void Make(Duration interval) {
     auto watch = TableWatch::Create(
         [this]() -> absl::StatusOr<IdentityTable> {
           std::vector<Identity> rows{{kOther, {Role::kSource}}};
@@ -47,7 +48,7 @@ class StreamGuardTest : public ::testing::Test {
         },
         clock_, nullptr);
     SY_ASSERT_OK(watch.status());
-    guard_ = std::make_unique<StreamGuard>(*watch);
+    guard_ = std::make_unique<StreamGuard>(*watch, interval);
   }
   void Change(Roles roles) {
     roles_ = roles;
@@ -151,6 +152,7 @@ TEST_F(StreamGuardTest, LooksByItself) {
     CondVar changed;
     bool ended SY_GUARDED_BY(mutex) = false;
   } stream;
+  Make(std::chrono::milliseconds(10));
   guard_->Add(&stream, {kId, kWatchPlan});
   Change({});
   {
