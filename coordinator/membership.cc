@@ -175,8 +175,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.last_message = member.moved_at = now;
   // A worker that still wants to leave says so again after Registered.
   member.leaving = member.goodbye_sent = false;
-  // Not what was known before: messages may have been lost with the old stream, in both directions,
-  // and a new incarnation has nothing. Whatever is missing is prepared again.
+  // Messages may have been lost; a new incarnation has nothing. What is missing is prepared again.
   member.holds.clear();
   member.heartbeat = {};
   for (const ResidentEpoch& held : request.resident) {

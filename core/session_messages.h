@@ -96,8 +96,7 @@ struct WatchRequest {
   Phase phase = Phase::kMixed;
   Epoch epoch;
   PlanHash hash;
-  // The rest of the grant, which proves that the session is the caller's. No signature: a source of
-  // a release that does not send it.
+  // The rest of the grant, as proof. No signature: a source of a former release.
   Cookie cookie = {};
   DispatchMode mode = DispatchMode::kNormal;
   std::int32_t max_tokens = 0;
@@ -150,9 +149,7 @@ struct AttachRequest {
   Duration step_deadline{};
   std::int32_t max_tokens = 0;    // as granted
   GrantSignature signature = {};  // of the grant
-  // The verified SPIFFE id of who sends this; empty: without TLS. No part of the message: the
-  // server takes it from the connection.
-  std::string caller = {};
+  std::string caller = {};        // the SPIFFE id of its connection, never sent; empty: no TLS
   [[nodiscard]] std::uint32_t request_slot_bytes_or_reply() const {
     return request_slot_bytes > 0 ? request_slot_bytes : reply_ring.slot_bytes;
   }

@@ -31,7 +31,7 @@ class StreamGuard {
    protected:
     ~Stream() = default;
   };
-  // What a stream is for. Kept for as long as the stream.
+  // Names who has a stream, and of which method.
   struct Use {
     std::string caller;  // its verified id
     const char* method = "";

@@ -113,7 +113,7 @@ TEST_F(TlsMessagesTest, AcksOfWhatWasNotPreparedChangeNothing) {
     messages.push_back(PrepareNack{grant.plan.deployment, epoch, 1, absl::InternalError("no")});
     messages.push_back(PrepareAck{"nobody's", epoch, 1, grant.hash});
   }
-  const absl::Status end = Say("thief", messages, seconds(3));
+  const absl::Status end = Say("thief", messages, seconds(1));
   EXPECT_EQ(end.code(), absl::StatusCode::kDeadlineExceeded) << end;
 
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant after, session_->Grant());
