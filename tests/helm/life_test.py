@@ -10,29 +10,12 @@ by KUBECONFIG needs a default class of storage.
 """
 
 import json
-import re
 import sys
 import time
 
-from release import CHART, CLUSTER, WORKERS, call, reference, run
+from clients import CLIENTS, counts, end_the_clients, start, start_the_clients, undisturbed
+from release import CHART, CLUSTER, WORKERS, call, run
 
-CLIENTS = ("life-a", "life-b")
-# Prints "texts N errors N differ N" each time, and each error once more as it was.
-LOOP = """
-n=0 bad=0 other=0 want=
-while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
-  if text=$(/usr/bin/generate --target=moe-switchyard-coordinator:7700 --model=/models --mode=low_latency \\
-      --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 2>/scratch/error); then
-    n=$((n + 1)) text=$(echo "$text" | head -n 3)
-    want=${want:-$text}
-    [ "$text" = "$want" ] || { other=$((other + 1)); echo "OTHER $text"; }
-  else
-    bad=$((bad + 1)); echo "ERROR $(date +%T) $(cat /scratch/error)"
-  fi
-  echo "texts $n errors $bad differ $other"
-done
-echo "$want"
-"""
 # Some minutes.
 LONG = """
 i=0; while [ $i -lt 18 ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
@@ -52,39 +35,6 @@ spec:
 """
 
 
-def start(release, name, script):
-    """A Pod like that of helm/client.yaml, with a script as its program."""
-    def change(job):
-        container, = job["spec"]["template"]["spec"]["containers"]
-        container["command"], container["args"] = ["/usr/bin/sh", "-c"], [script]
-        container["volumeMounts"].append({"name": "scratch", "mountPath": "/scratch"})
-        job["spec"]["template"]["spec"]["volumes"].append({"name": "scratch", "emptyDir": {}})
-    release.client(name, 80, change)
-    release.kubectl("wait", "pod", "-l", f"job-name={name}", "--for", "condition=Ready", "--timeout", "60s")
-
-
-def counts(release, name):
-    """(texts, errors, others) of a client so far."""
-    log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
-    found = re.findall(r"^texts (\d+) errors (\d+) differ (\d+)$", log, re.M)
-    return tuple(int(number) for number in found[-1]) if found else (0, 0, 0)
-
-
-def undisturbed(change):
-    """A step in which both clients go on, see no error and no other text."""
-    def step(release):
-        before = [counts(release, name) for name in CLIENTS]
-        change(release)
-        release.wait_ready()
-        time.sleep(3)  # so that what the change left behind is seen
-        after = [counts(release, name) for name in CLIENTS]
-        for name, old, new in zip(CLIENTS, before, after):
-            assert new[0] > old[0], f"{name} stands still: {old} {new}"
-            assert new[1:] == old[1:], release.kubectl("logs", f"job/{name}", "-c", "generate").stdout[-2000:]
-    step.__name__ = change.__name__
-    return step
-
-
 def values(release):
     """Those of the release, whose coordinator keeps its plans."""
     storage = "plans" if release.options.own_cluster else ""
@@ -100,12 +50,7 @@ def install(release):
         release.kubectl("apply", "-f", "-", text=VOLUME)
     release.helm("install", CHART, *values(release))
     release.wait_ready()
-    for name in CLIENTS:
-        start(release, name, LOOP)
-    until = time.monotonic() + 30
-    while min(counts(release, name)[0] for name in CLIENTS) == 0:
-        assert time.monotonic() < until, "no client has a text"
-        time.sleep(1)
+    start_the_clients(release)
 
 
 @undisturbed
@@ -158,17 +103,6 @@ def kill_a_worker(release):
     for name, old in zip(CLIENTS, before):
         new = counts(release, name)
         assert new[0] > old[0] and new[1] <= old[1] + 1 and new[2] == old[2], f"{name}: {old} {new}"
-
-
-def end_the_clients(release):
-    for name in CLIENTS:
-        pod, = [p["metadata"]["name"] for p in release.get("pods")
-                if p["metadata"]["labels"].get("job-name") == name]
-        release.kubectl("exec", pod, "-c", "generate", "--", "/usr/bin/sh", "-c", "echo >/models/stop")
-        release.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "30s")
-        log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
-        assert reference(release.options, 80).splitlines()[0] in log, log[-500:]
-        print(f"  {name}: texts {counts(release, name)[0]}, errors {counts(release, name)[1]}", flush=True)
 
 
 def worker_readiness(release):

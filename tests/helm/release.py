@@ -118,9 +118,14 @@ def run(description, name, steps, summary):
     parser.add_argument("--prefix", default="localhost/switchyard", help="of the images' names")
     parser.add_argument("--privileges", choices=["none", "netAdmin"], default="none",
                         help="of workers and engines, as in the chart's values (default: %(default)s)")
+    parser.add_argument("--node", type=pathlib.Path,
+                        help="the state of a node of tests/k8s/cluster that is up and has the images, and stays as it is")
     options = parser.parse_args()
-    own, state = "KUBECONFIG" not in os.environ, ROOT / "out" / name
-    options.own_cluster = state if own else None
+    state = options.node or ROOT / "out" / name
+    if options.node:
+        os.environ["KUBECONFIG"] = call(CLUSTER, "--state", state, "kubeconfig").stdout.strip()
+    own = "KUBECONFIG" not in os.environ
+    options.own_cluster = state if own or options.node else None
     try:
         if own:
             start_cluster(options, state)

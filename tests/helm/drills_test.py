@@ -1,0 +1,123 @@
+#!/usr/bin/python3 -B
+"""What strangers find and can do at the ports of a release, and what a release tells: drills on a real cluster.
+
+    drills_test.py [--build FOLDER]
+
+Each Pod listens on the ports of docs/KUBERNETES.md and on no other. Options as smoke_test.py, without KUBECONFIG.
+"""
+
+import re
+import sys
+import time
+
+import node
+import yaml
+from clients import end_the_clients, start_the_clients
+from release import CHART, ROOT, run
+
+DATA_PORTS = (21000, 21063)
+RANKS = {"cpu": 1, "pair": 2, "range": 1}
+PAGE = (ROOT / "docs/KUBERNETES.md").read_text()
+
+
+def values(release):
+    """Besides the usual pool one whose Pod has two ranks, and one that states its data ports."""
+    small = ("resources.requests.cpu=100m", "resources.requests.memory=128Mi", "replicas=1")
+    return [*release.values(), "--set", ",".join(
+        ["pools.cpu.replicas=2", "pools.pair.ranksPerPod=2", f"pools.range.dataPorts={DATA_PORTS[0]}-{DATA_PORTS[1]}",
+         *(f"pools.{pool}.{each}" for pool in ("pair", "range") for each in small)])]
+
+
+def install(release):
+    release.create_namespace()
+    release.helm("install", CHART, *values(release))
+    release.wait_ready()
+
+
+def table(page):
+    """(component, key or "", number or 0, of, address) of each row of the page's table of ports."""
+    rows = page.split("\n## Ports\n")[1].split("\n## ")[0]
+    for component, ports, of, address in re.findall(r"^\| ([\w, ]+) \| ([^|]+) \| ([^|]*) \| ([^|]*) \|", rows, re.M):
+        key = re.search(r"`([\w.]+)`", ports)
+        number = re.search(r", (\d+)$", ports)
+        if component != "component":
+            yield component, key.group(1) if key else "", int(number.group(1)) if number else 0, of, address
+
+
+def check_the_defaults_of_the_table():
+    """The numbers of the page are those of values.yaml."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    found = set()
+    for component, key, number, _, _ in table(PAGE):
+        if number:
+            names = key.split(".") if "." in key else ["poolDefaults", key]
+            assert defaults[names[0]][names[1]] == number, (component, key, number)
+            found.add(key)
+    assert found == {"coordinator.port", "coordinator.systemPort", "port", "systemPort"}, found
+
+
+def hexadecimal(address):
+    """As /proc/net/tcp writes it."""
+    return "".join(f"{int(part):02X}" for part in reversed(address.split(".")))
+
+
+def check_ports(name, sockets, component, ranks, address):
+    """Compares the sockets of a Pod with the rows of its component; returns how many ports for rows it has."""
+    rows = [row for row in table(PAGE) if component in row[0].split(", ")]
+    assert rows, f"{name}: the page has no row of {component}"
+    wanted, data_max, data_min = set(), 0, 0
+    for _, _, number, of, _ in rows:
+        if number:
+            wanted |= {number + rank for rank in range(ranks)}
+        elif limits := re.search(r"(?:(\d+) to |at most )(\d+)$", of):
+            data_min, data_max = ranks * int(limits.group(1) or 0), ranks * int(limits.group(2))
+    ports = [port for _, port, _ in sockets]
+    assert len(ports) == len(set(ports)) and wanted <= set(ports), f"{name}: {sockets}, wanted {wanted}"
+    data = set(ports) - wanted
+    assert data_min <= len(data) <= data_max, f"{name}: {len(data)} ports for rows: {sockets}"
+    hosts = {"all": {"00000000"}, "the Pod's": {hexadecimal(address)},
+             "the Pod's and 127.0.0.1": {hexadecimal(address), hexadecimal("127.0.0.1")}}
+    for host, port, owner in sockets:
+        assert host in hosts[rows[0][4]], f"{name}: {host}:{port} of {owner}"
+        assert owner != "nobody", f"{name}: {port} is not a socket of the Pod's programs"
+    return data
+
+
+def check_that_a_stray_port_is_seen():
+    sockets = [["00000000", port, "coordinator/1"] for port in (7700, 7701)]
+    check_ports("control", sockets, "coordinator", 1, "10.0.0.1")
+    try:
+        check_ports("control", [*sockets, ["00000000", 7702, "coordinator/1"]], "coordinator", 1, "10.0.0.1")
+    except AssertionError:
+        return
+    raise AssertionError("a port that the page does not have was not noticed")
+
+
+def sockets_are_those_of_the_page(release):
+    check_the_defaults_of_the_table()
+    check_that_a_stray_port_is_seen()
+    start_the_clients(release)
+    seen, engines = {}, set()
+    until = time.monotonic() + 20
+    while time.monotonic() < until:
+        pods = [pod for pod in release.get("pods") if pod["status"]["phase"] == "Running"]
+        listening = node.ask(release, "listening", pods)
+        for pod in pods:
+            name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+            component, pool = labels["app.kubernetes.io/component"], labels.get("switchyard.pool")
+            data = check_ports(name, listening[name], component, RANKS.get(pool, 1), pod["status"]["podIP"])
+            seen[component] = max(seen.get(component, 0), len(data))
+            if pool == "range":
+                assert all(DATA_PORTS[0] <= port <= DATA_PORTS[1] for port in data), f"{name}: {data}"
+            if component == "client":
+                engines |= {name for _ in data}
+        time.sleep(0.5)
+    end_the_clients(release)
+    assert set(seen) == {"coordinator", "worker", "client"} and len(engines) == 2, (seen, engines)
+    print(f"  most ports for rows of a Pod: {seen}", flush=True)
+
+
+STEPS = [install, sockets_are_those_of_the_page]
+
+if __name__ == "__main__":
+    sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-drills", STEPS, "nothing is open that should not be"))

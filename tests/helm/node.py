@@ -1,0 +1,44 @@
+"""The node of a release, where the test has one of its own: sockets, memory and descriptors of Pods, and floods."""
+
+import json
+import pathlib
+import subprocess
+
+from release import CLUSTER, call
+
+INSIDE = pathlib.Path(__file__).with_name("inside.py").read_text()
+
+
+def command(release, what, argument, pid=None):
+    """The words that run inside.py in the node, or in the network namespace of one of its processes."""
+    assert release.options.own_cluster, "this test needs a cluster of its own: unset KUBECONFIG"
+    netns = ["nsenter", f"--net=/proc/{pid}/ns/net"] if pid else []
+    return [CLUSTER, "--state", release.options.own_cluster, "enter", *netns, "python3", "-", what, json.dumps(argument)]
+
+
+def ask(release, what, pods):
+    """What inside.py says of these Pods, by their names."""
+    names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}
+    answer = json.loads(call(*command(release, what, list(names)), text=INSIDE).stdout)
+    return {names[uid]: value for uid, value in answer.items()}
+
+
+class Flood:
+    """So many half-open and so many senseless connections to each of the targets, for some seconds."""
+
+    def __init__(self, release, targets, each, seconds, pid=None):
+        options = {"targets": targets, "each": each, "seconds": seconds}
+        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
+            [str(word) for word in command(release, "flood", options, pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            text=True)
+        self.process.stdin.write(INSIDE)
+        self.process.stdin.close()
+
+    def over(self):
+        return self.process.poll() is not None
+
+    def counts(self):
+        """{"host:port": {"tried", "connected", "closed", "refused", "unanswered"}}."""
+        output = self.process.stdout.read()
+        assert self.process.wait(60) == 0, "the flood failed"
+        return json.loads(output)
