@@ -1,12 +1,24 @@
 #include "services/grpc/grpc_log.h"
 
+#include <cstdint>
 #include <cstring>
 
 #include "absl/strings/match.h"
 #include <grpc/support/log.h>
 
+#include "core/base/clock.h"
+#include "services/grpc/line_limit.h"
+
 namespace switchyard {
 namespace {
+
+// gRPC's log function is one for the whole process and gets nothing of ours, so that the count of
+// its lines is one for the process, too. Never destroyed: threads of gRPC may write until the very
+// end.
+LineLimit& ErrorLimit() {
+  static LineLimit* const limit = new LineLimit;
+  return *limit;
+}
 
 // gRPC passes its function nothing of ours, so that the format is in its type, and a logger is made
 // for each line; there are few. Its lines of level INFO are for those who look into gRPC.
@@ -17,10 +29,18 @@ void WriteLine(gpr_log_func_args* line) {
   if (absl::StartsWith(line->message, "No match found for server name")) return;
   const LogLevel level =
       line->severity == GPR_LOG_SEVERITY_ERROR ? LogLevel::kError : LogLevel::kDebug;
+  std::uint64_t left_out = 0;
+  if (level == LogLevel::kError) {
+    // A stranger makes one with each connection: "Handshake failed".
+    const auto admitted = ErrorLimit().Admit(line->file, line->line, SteadyClock().Now());
+    if (!admitted.has_value()) return;
+    left_out = *admitted;
+  }
   const char* const slash = std::strrchr(line->file, '/');
+  LogFields fields{{"file", slash == nullptr ? line->file : slash + 1}, {"line", line->line}};
+  if (left_out > 0) fields.emplace_back("left_out", left_out);
   Logger logger("grpc", LogLevel::kDebug, kFormat);
-  logger.Write(level, line->message,
-               {{"file", slash == nullptr ? line->file : slash + 1}, {"line", line->line}});
+  logger.Write(level, line->message, fields);
 }
 
 }  // namespace

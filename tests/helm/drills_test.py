@@ -10,6 +10,7 @@ import re
 import sys
 import time
 
+import floods
 import node
 import yaml
 from clients import end_the_clients, start_the_clients
@@ -117,7 +118,39 @@ def sockets_are_those_of_the_page(release):
     print(f"  most ports for rows of a Pod: {seen}", flush=True)
 
 
-STEPS = [install, sockets_are_those_of_the_page]
+def own_ports(release):
+    """[address, port] of gRPC and of the system port of every process."""
+    ports = []
+    for pod in release.pods("coordinator", "worker"):
+        ports += [[pod["status"]["podIP"], port["containerPort"]]
+                  for container in pod["spec"]["containers"] for port in container["ports"]]
+    return ports
+
+
+def a_flood_of_our_ports(release):
+    release.rest = floods.measured_at_rest(release)
+    for target, count in floods.endure(release, "flood", own_ports(release), release.rest).items():
+        assert count["connected"] > floods.EACH, f"{target}: {count}"
+
+
+def data_ports(release):
+    """[address, port] of what UCX listens on at two workers."""
+    ours = own_ports(release)
+    pods = [pod for pod in release.pods("worker") if pod["metadata"]["name"].endswith(("cpu-0", "range-0"))]
+    listening = node.ask(release, "listening", pods)
+    return [[pod["status"]["podIP"], port] for pod in pods for _, port, _ in listening[pod["metadata"]["name"]]
+            if [pod["status"]["podIP"], port] not in ours]
+
+
+def a_flood_of_data_ports(release):
+    """A stranger's connections are not answered, so that UCX, which believes what it reads, sees none of them."""
+    counts = floods.endure(release, "data ports", data_ports(release), release.rest)
+    assert len(counts) >= 8, counts
+    for target, count in counts.items():
+        assert count["connected"] == 0 and count["unanswered"] >= 2 * floods.EACH, f"{target}: {count}"
+
+
+STEPS = [install, sockets_are_those_of_the_page, a_flood_of_our_ports, a_flood_of_data_ports]
 
 if __name__ == "__main__":
     sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-drills", STEPS, "nothing is open that should not be"))

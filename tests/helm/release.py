@@ -120,6 +120,7 @@ def run(description, name, steps, summary):
                         help="of workers and engines, as in the chart's values (default: %(default)s)")
     parser.add_argument("--node", type=pathlib.Path,
                         help="the state of a node of tests/k8s/cluster that is up and has the images, and stays as it is")
+    parser.add_argument("--only", default="", metavar="STEP,...", help="only these steps; most need the first")
     options = parser.parse_args()
     state = options.node or ROOT / "out" / name
     if options.node:
@@ -130,8 +131,9 @@ def run(description, name, steps, summary):
         if own:
             start_cluster(options, state)
         release = Release(options)
+        chosen = [step for step in steps if not options.only or step.__name__ in options.only.split(",")]
         try:
-            for step in steps:
+            for step in chosen:
                 timed(step.__name__, step, release)
         finally:
             call(release.kubectl_path, "delete", "namespace", release.namespace, "--wait=false", check=False)

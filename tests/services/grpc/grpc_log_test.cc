@@ -1,8 +1,12 @@
 #include "services/grpc/grpc_log.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include <grpc/support/log.h>
+
+#include "services/grpc/line_limit.h"
 
 namespace switchyard {
 namespace {
@@ -38,6 +42,16 @@ TEST(GrpcLogTest, NamesOfHostsAreNotMissed) {
   WriteGrpcLog(LogFormat::kText, LogLevel::kInfo);
   gpr_log(GPR_ERROR, "No match found for server name: %s.", "127.0.0.1");
   EXPECT_EQ(::testing::internal::GetCapturedStderr(), "");
+}
+
+// As a flood of connections that are not TLS.
+TEST(GrpcLogTest, AThousandErrorsOfOnePlaceAreAFewLines) {
+  ::testing::internal::CaptureStderr();
+  WriteGrpcLog(LogFormat::kText, LogLevel::kInfo);
+  for (int i = 0; i < 1000; ++i) gpr_log(GPR_ERROR, "Handshake failed: %d", i);
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("Handshake failed: 0"));
+  EXPECT_LE(std::count(text.begin(), text.end(), '\n'), 2 * LineLimit::kLinesInPeriod) << text;
 }
 
 TEST(GrpcLogTest, TheLevelDecidesWhatIsSaid) {
