@@ -210,7 +210,11 @@ MetricsText MetricsOf(const Worker& worker, std::int64_t weight_bytes_max) {
 absl::Status OpenSystemPort(const WorkerSettings& options, const std::string& host,
                             Worker* worker) {
   worker->monitor = std::make_unique<HealthMonitor>([worker] {
-    if (worker->has_started) return worker->health->Look();
+    if (worker->has_started) {
+      // The monitor's is the thread that wakes up in a worker without peers.
+      worker->server->CloseTestPorts(worker->clock.Now());
+      return worker->health->Look();
+    }
     return Health{.not_live = "", .not_ready = "the worker is starting; try again in a moment"};
   });
   if (!options.network.system_port) return absl::OkStatus();

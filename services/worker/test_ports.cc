@@ -101,7 +101,7 @@ Descriptor StartToConnect(const std::string& port) {
 std::vector<std::string> TestPorts::Open(TimePoint now) {
   std::vector<std::string> opened;
   const MutexLock lock(mutex_);
-  while (!open_.empty() && open_.front().until <= now) open_.pop_front();
+  CloseOld(now);
   for (const std::string& host : hosts_) {
     // The same one for everybody: a flood of calls must not close what another peer tries just now.
     const auto open = std::find_if(open_.rbegin(), open_.rend(), [&](const Port& port) {
@@ -119,6 +119,15 @@ std::vector<std::string> TestPorts::Open(TimePoint now) {
     open_.push_back({std::move(socket), host, opened.back(), now + kTestPortTime});
   }
   return opened;
+}
+
+void TestPorts::Close(TimePoint now) {
+  const MutexLock lock(mutex_);
+  CloseOld(now);
+}
+
+void TestPorts::CloseOld(TimePoint now) {
+  while (!open_.empty() && open_.front().until <= now) open_.pop_front();
 }
 
 bool ConnectsToAny(const std::vector<std::string>& ports, Duration time) {

@@ -20,8 +20,8 @@
 
 namespace switchyard {
 
-// How long a port stays open at least, unless kTestPortsMax newer ones are. In the first half of
-// it, Open gives it again.
+// How long a port stays open, unless kTestPortsMax newer ones are: until the next Open or Close. In
+// the first half of it, Open gives it again.
 inline constexpr Duration kTestPortTime = std::chrono::seconds(5);
 inline constexpr std::size_t kTestPortsMax = 8;
 
@@ -36,6 +36,9 @@ class TestPorts {
   // Opens one at each host and returns them, "host:port". Hosts at which none can be opened are
   // left out. Closes those whose time is over at `now`.
   std::vector<std::string> Open(TimePoint now);
+  // Closes those whose time is over at `now`, so that the last one does not stay open for
+  // strangers.
+  void Close(TimePoint now);
 
  private:
   struct Port {
@@ -44,6 +47,8 @@ class TestPorts {
     std::string address;  // "host:port"
     TimePoint until;
   };
+
+  void CloseOld(TimePoint now) SY_REQUIRES(mutex_);
 
   const std::vector<std::string> hosts_;
   const PortRange ports_;

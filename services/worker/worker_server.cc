@@ -107,6 +107,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
     const MutexLock lock(metrics_mutex_);
     metrics_ = std::move(collect);
   }
+  [[nodiscard]] TestPorts& test_ports() { return test_ports_; }
   [[nodiscard]] GatewaySessions& gateway_sessions() const { return *gateway_options_.sessions; }
 
   grpc::ServerUnaryReactor* Identify(grpc::CallbackServerContext* context,
@@ -236,6 +237,8 @@ const GatewayCounts& WorkerServer::gateway_counts() const { return service_->gat
 void WorkerServer::ServeMetrics(std::function<std::vector<MetricFamily>()> collect) {
   service_->ServeMetrics(std::move(collect));
 }
+
+void WorkerServer::CloseTestPorts(TimePoint now) { service_->test_ports().Close(now); }
 
 void WorkerServer::LeaveGateway() { service_->gateway_sessions().Leave(); }
 

@@ -75,6 +75,8 @@ class WorkerServer {
   // Calls `collect`, from one thread at a time, for whoever asks for this worker's metrics over
   // gRPC from now on. Null: nobody gets any. The former one is not called after this has returned.
   void ServeMetrics(std::function<std::vector<MetricFamily>()> collect);
+  // Closes the ports that peers have tried, once their time is over at `now`. Cheap; call it often.
+  void CloseTestPorts(TimePoint now);
   // The gateway takes no more sessions, and tells the callers of those that are open to go on
   // through another one.
   void LeaveGateway();

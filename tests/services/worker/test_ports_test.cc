@@ -42,6 +42,17 @@ TEST(TestPortsTest, CloseOnceTheirTimeIsOver) {
   EXPECT_FALSE(ConnectsToAny(first, kSoon));
 }
 
+// Otherwise the last one would listen until another peer asks, which may be never.
+TEST(TestPortsTest, CloseWithoutAnotherPeer) {
+  TestPorts ports({"127.0.0.1"}, {});
+  const std::vector<std::string> open = ports.Open(kStart);
+
+  ports.Close(kStart + kTestPortTime - milliseconds(1));
+  EXPECT_TRUE(ConnectsToAny(open, kSoon));
+  ports.Close(kStart + kTestPortTime);
+  EXPECT_FALSE(ConnectsToAny(open, kSoon));
+}
+
 TEST(TestPortsTest, TheOldestCloseWhenThereAreMany) {
   std::vector<std::string> hosts;
   for (std::size_t i = 0; i <= kTestPortsMax; ++i) hosts.push_back(absl::StrCat("127.0.0.", i + 1));
