@@ -24,13 +24,15 @@ echo "$want"
 """
 
 
-def start(release, name, script):
-    """A Pod like that of helm/client.yaml, with a script as its program."""
+def start(release, name, script, secret="moe-switchyard-source-tls"):
+    """A Pod like that of helm/client.yaml, with a script as its program and the certificate of a Secret."""
     def change(job):
         container, = job["spec"]["template"]["spec"]["containers"]
         container["command"], container["args"] = ["/usr/bin/sh", "-c"], [script]
         container["volumeMounts"].append({"name": "scratch", "mountPath": "/scratch"})
-        job["spec"]["template"]["spec"]["volumes"].append({"name": "scratch", "emptyDir": {}})
+        volumes = job["spec"]["template"]["spec"]["volumes"]
+        next(each for each in volumes if each["name"] == "tls")["projected"]["sources"][0]["secret"]["name"] = secret
+        volumes.append({"name": "scratch", "emptyDir": {}})
     release.client(name, 80, change)
     release.kubectl("wait", "pod", "-l", f"job-name={name}", "--for", "condition=Ready", "--timeout", "60s")
 
@@ -58,6 +60,7 @@ def undisturbed(change):
 
 
 def start_the_clients(release):
+    release.kubectl("delete", "job", "--ignore-not-found", *CLIENTS)  # those of an earlier step, which have ended
     for name in CLIENTS:
         start(release, name, LOOP)
     until = time.monotonic() + 30

@@ -10,6 +10,7 @@ import re
 import sys
 import time
 
+import canaries
 import floods
 import node
 import yaml
@@ -150,7 +151,18 @@ def a_flood_of_data_ports(release):
         assert count["connected"] == 0 and count["unanswered"] >= 2 * floods.EACH, f"{target}: {count}"
 
 
-STEPS = [install, sockets_are_those_of_the_page, a_flood_of_our_ports, a_flood_of_data_ports]
+def nothing_tells_a_secret(release):
+    start_the_clients(release)
+    secrets = canaries.secrets_of(release)
+    texts = canaries.told_by(release)  # while there are sessions
+    end_the_clients(release)
+    canaries.check_that_it_finds(release, secrets)
+    found = canaries.found_in(texts, secrets)
+    assert not found, found
+    print(f"  {len(secrets)} secrets in none of {len(texts)} texts, {sum(map(len, texts.values()))} bytes", flush=True)
+
+
+STEPS = [install, sockets_are_those_of_the_page, a_flood_of_our_ports, a_flood_of_data_ports, nothing_tells_a_secret]
 
 if __name__ == "__main__":
     sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-drills", STEPS, "nothing is open that should not be"))

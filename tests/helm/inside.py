@@ -1,5 +1,5 @@
 """What release.py's tests look at and do inside the node of tests/k8s/cluster, as root there. Its text is the standard
-input of Python: inside.py listening|usage|flood JSON. Prints JSON."""
+input of Python: inside.py listening|usage|flood|sniff|key JSON. Prints JSON."""
 
 import errno
 import json
@@ -7,8 +7,11 @@ import os
 import pathlib
 import random
 import selectors
+import shutil
 import socket
+import sqlite3
 import sys
+import tempfile
 import time
 
 PROC = pathlib.Path("/proc")
@@ -157,6 +160,47 @@ class Flood:
         return {f"{host}:{port}": counts for (host, port), counts in self.counts.items()}
 
 
+def different(data):
+    """Whether these bytes are so different from each other that they appear nowhere by accident. Half of those of a row
+    in bf16 are exponents, which are alike."""
+    return len(set(data)) > len(data) // 2
+
+
+def sniff(options):
+    """{"cookies", "rows"}: as hexadecimal digits, out of frames that pass on the node's network for some seconds."""
+    packets = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.ntohs(3))
+    packets.settimeout(0.5)
+    until, cookies, rows = time.monotonic() + options["seconds"], set(), set()
+    while time.monotonic() < until:
+        try:
+            packet = packets.recv(65536)
+        except TimeoutError:
+            continue
+        at = packet.find(b"SYF1\x01")  # docs/PROTOCOL.md: the header of a frame
+        if at < 0 or at + 16 > len(packet):
+            continue
+        cookies.add(packet[at + 8:at + 16].hex())
+        if len(rows) < options["rows"]:
+            pieces = [packet[i:i + 32] for i in range(at - 480, at - 32, 32) if i > 96]  # UCX sends the payload first
+            rows |= {piece.hex() for piece in pieces[:8] if different(piece)}
+    return {"cookies": sorted(cookies), "rows": sorted(rows)}
+
+
+def key(options):
+    """The middle of the deployment's key, out of the coordinator's store: its only random bytes are near a record's end."""
+    pid, = processes_of(options["pod"])
+    with tempfile.TemporaryDirectory() as copy:
+        for path in (PROC / str(pid) / "root/var/lib/switchyard").glob("plans.sqlite*"):
+            shutil.copy(path, copy)
+        with sqlite3.connect(f"{copy}/plans.sqlite") as store:
+            record, = [bytes(row[0]) for row in store.execute("SELECT record FROM deployments")]
+    end = record[-120:]
+    window = max((end[i:i + 32] for i in range(len(end) - 31)), key=lambda window: len(set(window)))
+    assert different(window), record.hex()
+    return window[8:24].hex()
+
+
 if __name__ == "__main__":
-    print(json.dumps({"listening": listening, "usage": usage, "flood": lambda options: Flood(options).run()}[
+    print(json.dumps({"listening": listening, "usage": usage, "sniff": sniff, "key": key,
+                      "flood": lambda options: Flood(options).run()}[
         sys.argv[1]](json.loads(sys.argv[2]))))

@@ -16,6 +16,12 @@ def command(release, what, argument, pid=None):
     return [CLUSTER, "--state", release.options.own_cluster, "enter", *netns, "python3", "-", what, json.dumps(argument)]
 
 
+def enter(release, *words):
+    """The output of a command in the node, as bytes."""
+    return subprocess.run([str(CLUSTER), "--state", str(release.options.own_cluster), "enter", *map(str, words)],
+                          capture_output=True, check=True, timeout=60).stdout
+
+
 def ask(release, what, pods):
     """What inside.py says of these Pods, by their names."""
     names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}

@@ -62,8 +62,9 @@ class Release:
                 if pod["metadata"]["labels"].get("app.kubernetes.io/component") in components]
 
     def wait_ready(self):
-        self.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for",
-                     "condition=Ready", "--timeout", "60s")
+        for state in ("create", "condition=Ready"):  # helm returns before there are Pods
+            self.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for", state,
+                         "--timeout", "60s")
         self.kubectl("wait", "job", "-l", "app.kubernetes.io/component=apply", "--for",
                      "condition=complete", "--timeout", "60s")
 
