@@ -211,6 +211,24 @@ class PodsTest(unittest.TestCase):
         monitor = chart.one(rendered, "PodMonitor", "rel-switchyard")
         self.assertEqual([e["port"] for e in monitor["spec"]["podMetricsEndpoints"]], ["system", "system-1"])
 
+    def test_workers_begin_with_a_checkup_of_what_they_will_use(self):
+        rendered = chart.objects(values={"poolDefaults": {"ringDir": "/run/rings"},
+                                         "pools": {"a": {}, "b": {"doctor": {"enabled": False}}}})
+        spec = chart.one(rendered, "StatefulSet", "rel-switchyard-a")["spec"]["template"]["spec"]
+        copy, doctor = spec["initContainers"]
+        self.assertEqual([copy["name"], doctor["name"]], ["copy-demo", "doctor"])
+        self.assertIn("switchyard/tools:", doctor["image"])
+        self.assertEqual(doctor["command"], ["/usr/bin/syctl", "doctor"])
+        self.assertEqual(doctor["args"][:2], ["--scope=node", "--output=table"])
+        # The folders that it looks at are the worker's.
+        mounts = {each["mountPath"]: each["name"] for each in spec["containers"][0]["volumeMounts"]}
+        looked = {each["mountPath"]: each["name"] for each in doctor["volumeMounts"]}
+        self.assertEqual(looked, {path: name for path, name in mounts.items() if name != "config"})
+        named = [word.split("=")[1] for word in doctor["args"][2:]]
+        self.assertEqual(set(named) | {"/dev/shm"}, set(looked))
+        without = chart.one(rendered, "StatefulSet", "rel-switchyard-b")["spec"]["template"]["spec"]
+        self.assertEqual([each["name"] for each in without["initContainers"]], [copy["name"]])
+
     def test_the_grace_is_longer_than_the_leave(self):
         rendered = chart.objects(values={"poolDefaults": {"leaveTimeoutSeconds": 90}})
         spec = chart.one(rendered, "StatefulSet", "rel-switchyard-workers")["spec"]["template"]["spec"]

@@ -6,9 +6,11 @@
 Each Pod listens on the ports of docs/KUBERNETES.md and on no other. Options as smoke_test.py, without KUBECONFIG.
 """
 
+import json
 import re
 import sys
 import time
+from datetime import datetime
 
 import canaries
 import floods
@@ -19,6 +21,7 @@ from release import CHART, ROOT, run
 
 DATA_PORTS = (21000, 21063)
 RANKS = {"cpu": 1, "pair": 2, "range": 1}
+RANGE = "moe-switchyard-range-0"
 PAGE = (ROOT / "docs/KUBERNETES.md").read_text()
 
 
@@ -119,6 +122,41 @@ def sockets_are_those_of_the_page(release):
     print(f"  most ports for rows of a Pod: {seen}", flush=True)
 
 
+def log_of_doctor(release, pod):
+    return release.kubectl("logs", pod, "-c", "doctor", check=False).stdout
+
+
+def doctor_looks_first(release):
+    """It finds nothing in a healthy release, and takes no time; with a certificate of somebody else's key a Pod does not
+    start until that is put right."""
+    for pod in release.pods("worker"):
+        log = log_of_doctor(release, pod["metadata"]["name"])
+        for check in ("shared-memory", "memlock", "checkpoint", "certificate"):
+            assert re.search(rf"^{check} +OK ", log, re.M) and "FAIL" not in log, log
+        done, = [each["state"]["terminated"] for each in pod["status"]["initContainerStatuses"] if each["name"] == "doctor"]
+        took = datetime.fromisoformat(done["finishedAt"]) - datetime.fromisoformat(done["startedAt"])
+        assert took.total_seconds() <= 2, f"{pod['metadata']['name']}: doctor took {took}"
+    right = secret_of(release, "range")
+    release.kubectl("patch", "secret", "moe-switchyard-range-tls", "-p",
+                    json.dumps({"data": {"tls.crt": secret_of(release, "coordinator")["tls.crt"]}}))
+    release.kubectl("delete", "pod", RANGE)
+    begin = time.monotonic()
+    while "FAIL" not in (log := log_of_doctor(release, RANGE)):
+        assert time.monotonic() < begin + 60, f"doctor found nothing: {log}"
+        time.sleep(0.5)
+    row, = re.findall("^certificate +FAIL .*", log, re.M)
+    assert "Next: " in row and "belong together" in row, row
+    print(f"  {row}", flush=True)
+    worker, = json.loads(release.kubectl("get", "pod", RANGE, "-o", "json").stdout)["status"]["containerStatuses"]
+    assert "waiting" in worker["state"], worker
+    release.kubectl("patch", "secret", "moe-switchyard-range-tls", "-p", json.dumps({"data": right}))
+    release.kubectl("wait", f"pod/{RANGE}", "--for", "condition=Ready", "--timeout", "170s")
+
+
+def secret_of(release, holder):
+    return json.loads(release.kubectl("get", "secret", f"moe-switchyard-{holder}-tls", "-o", "json").stdout)["data"]
+
+
 def own_ports(release):
     """[address, port] of gRPC and of the system port of every process."""
     ports = []
@@ -162,7 +200,7 @@ def nothing_tells_a_secret(release):
     print(f"  {len(secrets)} secrets in none of {len(texts)} texts, {sum(map(len, texts.values()))} bytes", flush=True)
 
 
-STEPS = [install, sockets_are_those_of_the_page, a_flood_of_our_ports, a_flood_of_data_ports, nothing_tells_a_secret]
+STEPS = [install, sockets_are_those_of_the_page, doctor_looks_first, a_flood_of_our_ports, a_flood_of_data_ports, nothing_tells_a_secret]
 
 if __name__ == "__main__":
     sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-drills", STEPS, "nothing is open that should not be"))

@@ -129,6 +129,42 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
+{{/* An init container of a pool's Pods: what keeps a worker from serving ends it, and its log says what to do. It has
+     the volumes of the workers, and asks nobody over the network. */}}
+{{- define "switchyard.doctor" -}}
+- name: doctor
+  image: {{ include "switchyard.image" (dict "root" .root "name" "tools") }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [/usr/bin/syctl, doctor]
+  args:
+  - --scope=node
+  - --output=table
+  {{- if include "switchyard.secured" .root }}
+  - --tls-dir=/etc/switchyard-tls
+  {{- end }}
+  {{- if .pool.ringDir }}
+  - --ring-dir=/run/switchyard-rings
+  {{- end }}
+  {{- range $name, $model := include "switchyard.models" .root | fromJson }}
+  - --checkpoint={{ include "switchyard.checkpoint" (dict "name" $name "model" $model) }}
+  {{- end }}
+  securityContext: {{- include "switchyard.containerSecurity" .root | nindent 4 }}
+  resources:
+    requests: {cpu: 50m, memory: 64Mi}
+    limits: {memory: 256Mi}
+  volumeMounts:
+  - {name: shm, mountPath: /dev/shm}
+  {{- with include "switchyard.tlsMount" .root }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+  {{- if .pool.ringDir }}
+  - {name: rings, mountPath: /run/switchyard-rings}
+  {{- end }}
+  {{- with include "switchyard.modelMounts" .root }}
+  {{- . | trim | nindent 2 }}
+  {{- end }}
+{{- end -}}
+
 {{/* The folder of a checkpoint. */}}
 {{- define "switchyard.checkpoint" -}}
 /models/{{ .name }}{{ with .model.artifact.path }}/{{ . }}{{ end }}
