@@ -6,15 +6,18 @@ import time
 from release import reference
 
 CLIENTS = ("client-a", "client-b")
-# Prints "texts N errors N differ N" each time, and each error once more as it was.
+# Prints "texts N errors N differ N" each time, and each error once more as it was. Tries PATIENCE times to open a session
+# while the coordinator is away, as an engine does.
 LOOP = """
-n=0 bad=0 other=0 want=
+n=0 bad=0 other=0 lost=0 want=
 while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
   if text=$(/usr/bin/generate --target=moe-switchyard-coordinator:7700 --model=/models --mode=low_latency \\
       --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 2>/scratch/error); then
-    n=$((n + 1)) text=$(echo "$text" | head -n 3)
+    n=$((n + 1)) lost=0 text=$(echo "$text" | head -n 3)
     want=${want:-$text}
     [ "$text" = "$want" ] || { other=$((other + 1)); echo "OTHER $text"; }
+  elif [ $lost -lt PATIENCE ] && grep -q COORDINATOR_LOST /scratch/error; then
+    lost=$((lost + 1)); echo "WAITS $(date +%T)"; sleep 0.2
   else
     bad=$((bad + 1)); echo "ERROR $(date +%T) $(cat /scratch/error)"
   fi
@@ -54,19 +57,34 @@ def undisturbed(change):
         after = [counts(release, name) for name in CLIENTS]
         for name, old, new in zip(CLIENTS, before, after):
             assert new[0] > old[0], f"{name} stands still: {old} {new}"
-            assert new[1:] == old[1:], release.kubectl("logs", f"job/{name}", "-c", "generate").stdout[-2000:]
+            log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
+            assert new[1:] == old[1:], re.sub(r"^texts .*\n", "", log, flags=re.M)[-2000:]
     step.__name__ = change.__name__
     return step
 
 
-def start_the_clients(release):
+def start_the_clients(release, patience=0):
     release.kubectl("delete", "job", "--ignore-not-found", *CLIENTS)  # those of an earlier step, which have ended
     for name in CLIENTS:
-        start(release, name, LOOP)
+        start(release, name, LOOP.replace("PATIENCE", str(patience)))
     until = time.monotonic() + 30
     while min(counts(release, name)[0] for name in CLIENTS) == 0:
         assert time.monotonic() < until, "no client has a text"
         time.sleep(1)
+
+
+def long_session(times):
+    """A program that measures the checkpoint's text so many times in a single session."""
+    return f"""
+i=0; while [ $i -lt {times} ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
+/usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/scratch/text --mode=low_latency \\
+  --tls-dir=/etc/switchyard-tls
+"""
+
+
+def check_the_long_session(release):
+    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
+    assert "bits per byte 1.3" in release.kubectl("logs", "job/long", "-c", "generate").stdout
 
 
 def end_the_clients(release):

@@ -12,11 +12,13 @@ import sys
 import time
 from datetime import datetime
 
+import another_build
 import canaries
 import floods
 import node
 import yaml
-from clients import end_the_clients, start_the_clients
+from clients import (CLIENTS, check_the_long_session, end_the_clients, long_session, start, start_the_clients,
+                     undisturbed)
 from release import CHART, ROOT, run
 
 DATA_PORTS = (21000, 21063)
@@ -28,13 +30,14 @@ PAGE = (ROOT / "docs/KUBERNETES.md").read_text()
 def values(release):
     """Besides the usual pool one whose Pod has two ranks, and one that states its data ports."""
     small = ("resources.requests.cpu=100m", "resources.requests.memory=128Mi", "replicas=1")
-    return [*release.values(), "--set", ",".join(
+    return [*release.values(), *release.kept(), "--set", ",".join(
         ["pools.cpu.replicas=2", "pools.pair.ranksPerPod=2", f"pools.range.dataPorts={DATA_PORTS[0]}-{DATA_PORTS[1]}",
          *(f"pools.{pool}.{each}" for pool in ("pair", "range") for each in small)])]
 
 
 def install(release):
     release.create_namespace()
+    release.make_volume()
     release.helm("install", CHART, *values(release))
     release.wait_ready()
 
@@ -200,7 +203,33 @@ def nothing_tells_a_secret(release):
     print(f"  {len(secrets)} secrets in none of {len(texts)} texts, {sum(map(len, texts.values()))} bytes", flush=True)
 
 
-STEPS = [install, sockets_are_those_of_the_page, doctor_looks_first, a_flood_of_our_ports, a_flood_of_data_ports, nothing_tells_a_secret]
+def make_another_build(release):
+    another_build.build()
+    release.digests = another_build.load(release)
+    start_the_clients(release, patience=100)
+    start(release, "long", long_session(10))
+
+
+@undisturbed
+def upgrade_to_another_build(release):
+    another_build.upgrade(release, values(release))
+
+
+@undisturbed
+def roll_back(release):
+    another_build.roll_back(release)
+
+
+def no_session_noticed(release):
+    """The long one went on while every process was replaced twice; others were opened as soon as a coordinator was there."""
+    waits = [release.kubectl("logs", f"job/{name}", "-c", "generate").stdout.count("WAITS") for name in CLIENTS]
+    end_the_clients(release)
+    check_the_long_session(release)
+    print(f"  times that a client found no coordinator: {waits}", flush=True)
+
+
+STEPS = [install, sockets_are_those_of_the_page, doctor_looks_first, a_flood_of_our_ports, a_flood_of_data_ports, nothing_tells_a_secret, make_another_build,
+         upgrade_to_another_build, roll_back, no_session_noticed]
 
 if __name__ == "__main__":
     sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-drills", STEPS, "nothing is open that should not be"))

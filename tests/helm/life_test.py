@@ -13,41 +13,18 @@ import json
 import sys
 import time
 
-from clients import CLIENTS, counts, end_the_clients, start, start_the_clients, undisturbed
-from release import CHART, CLUSTER, WORKERS, call, run
-
-# Some minutes.
-LONG = """
-i=0; while [ $i -lt 18 ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
-/usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/scratch/text --mode=low_latency \\
-  --tls-dir=/etc/switchyard-tls
-"""
-# Of our own cluster, which provides none. As an administrator hands one to a user: nobody but 65532 may write there.
-VOLUME = """
-apiVersion: v1
-kind: PersistentVolume
-metadata: {name: plans}
-spec:
-  storageClassName: plans
-  capacity: {storage: 1Gi}
-  accessModes: [ReadWriteOnce]
-  hostPath: {path: /var/lib/plans, type: Directory}
-"""
+from clients import CLIENTS, check_the_long_session, counts, end_the_clients, long_session, start, start_the_clients, undisturbed
+from release import CHART, WORKERS, call, run
 
 
 def values(release):
     """Those of the release, whose coordinator keeps its plans."""
-    storage = "plans" if release.options.own_cluster else ""
-    return [*release.values(), "--set",
-            f"coordinator.persistence.enabled=true,coordinator.persistence.storageClass={storage}"]
+    return [*release.values(), *release.kept()]
 
 
 def install(release):
     release.create_namespace()
-    if release.options.own_cluster:
-        call(CLUSTER, "--state", release.options.own_cluster, "enter", "install", "-d", "-o", "65532", "-g", "65532", "-m",
-             "700", "/var/lib/plans")
-        release.kubectl("apply", "-f", "-", text=VOLUME)
+    release.make_volume()
     release.helm("install", CHART, *values(release))
     release.wait_ready()
     start_the_clients(release)
@@ -113,7 +90,7 @@ def worker_readiness(release):
 
 def take_the_coordinator_away(release):
     """A session that is open goes on, and no worker stops being ready."""
-    start(release, "long", LONG)
+    start(release, "long", long_session(18))  # some minutes
     time.sleep(5)
     release.kubectl("scale", "statefulset/moe-switchyard-coordinator", "--replicas=0")
     for _ in range(24):
@@ -123,8 +100,7 @@ def take_the_coordinator_away(release):
     job = json.loads(release.kubectl("get", "job", "long", "-o", "json").stdout)["status"]
     assert job.get("active") == 1 and not job.get("failed"), f"the session ended before the coordinator was back: {job}"
     bring_the_coordinator_back(release)
-    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
-    assert "bits per byte 1.3" in release.kubectl("logs", "job/long", "-c", "generate").stdout
+    check_the_long_session(release)
 
 
 def bring_the_coordinator_back(release):

@@ -14,6 +14,17 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "tests/k8s/cluster"
 CHART = ROOT / "helm/switchyard"
 WORKERS = 4
+# Of our own cluster, which provides none. As an administrator hands one to a user: nobody but 65532 may write there.
+VOLUME = """
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: plans}
+spec:
+  storageClassName: plans
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  hostPath: {path: /var/lib/plans, type: Directory}
+"""
 
 
 def call(*command, limit=180, check=True, text=None):
@@ -52,6 +63,19 @@ class Release:
         return ["-f", CHART / "examples/laptop.yaml", "--set", f"pools.cpu.replicas={WORKERS}",
                 "--set", f"poolDefaults.privileges={self.rights},tests.privileges={self.rights}",
                 "--set", f"image.prefix={self.options.prefix}"]
+
+    def make_volume(self):
+        """For the coordinator's plans. A cluster that KUBECONFIG names has a default class of storage instead."""
+        if self.options.own_cluster:
+            call(CLUSTER, "--state", self.options.own_cluster, "enter", "sh", "-c",
+                 "rm -rf /var/lib/plans && install -d -o 65532 -g 65532 -m 700 /var/lib/plans")
+            self.kubectl("delete", "pv", "plans", "--ignore-not-found")
+            self.kubectl("apply", "-f", "-", text=VOLUME)
+
+    def kept(self):
+        """The values with which the coordinator keeps its plans on that volume."""
+        storage = "plans" if self.options.own_cluster else ""
+        return ["--set", f"coordinator.persistence.enabled=true,coordinator.persistence.storageClass={storage}"]
 
     def get(self, what):
         return json.loads(self.kubectl("get", what, "-o", "json").stdout)["items"]
