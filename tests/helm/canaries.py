@@ -34,8 +34,8 @@ def forms(secret):
     yield secret.hex().upper().encode()
     for before in range(3):
         text = base64.b64encode(bytes(before) + secret)
-        # The first characters depend on what is before, the last ones on what follows.
-        middle = text[4 if before else 0:-4]
+        # A character has six bits; those at the edges depend on what is around.
+        middle = text[-(-before * 8 // 6):(before + len(secret)) * 8 // 6]
         yield middle
         yield middle.translate(bytes.maketrans(b"+/", b"-_"))
     yield "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in "\"'\\" else f"\\{byte:03o}" for byte in secret).encode()
@@ -79,6 +79,7 @@ def raw(*command):
 def told_by(release):
     """{where: bytes}: logs of all containers, system ports, objects, Events, Helm's releases, syctl and doctor."""
     texts = {}
+    release.kubectl("delete", "job", "tell", "--ignore-not-found")
     start(release, "tell", TELL, "moe-switchyard-operator-tls")
     release.kubectl("wait", "job/tell", "--for", "condition=complete", "--timeout", "60s")
     told = release.kubectl("logs", "job/tell", "-c", "generate").stdout
