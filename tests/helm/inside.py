@@ -43,20 +43,31 @@ def sockets_of(pid):
     return inodes
 
 
+def listening_in(uid):
+    """[[address, port, program]] of a Pod's network namespace."""
+    processes, rows = processes_of(uid), []
+    for table in ("tcp", "tcp6") if processes else ():
+        for line in (PROC / str(min(processes)) / "net" / table).read_text().splitlines()[1:]:
+            words = line.split()
+            if words[3] == LISTENS:
+                address, port = words[1].split(":")
+                rows.append([address, int(port, 16), words[9]])
+    owners = {inode: f"{name}/{pid}" for pid, name in processes_of(uid).items() for inode in sockets_of(pid)}
+    return [[address, port, owners.get(inode, "nobody")] for address, port, inode in rows]
+
+
 def listening(uids):
     """{uid: [[address, port, program]]}: every TCP socket that listens in the Pod's network namespace."""
     answer = {}
     for uid in uids:
-        processes = processes_of(uid)
-        owners = {inode: f"{name}/{pid}" for pid, name in processes.items() for inode in sockets_of(pid)}
-        rows = []
-        for table in ("tcp", "tcp6") if processes else ():
-            for line in (PROC / str(min(processes)) / "net" / table).read_text().splitlines()[1:]:
-                words = line.split()
-                if words[3] == LISTENS:
-                    address, port = words[1].split(":")
-                    rows.append([address, int(port, 16), owners.get(words[9], "nobody")])
-        answer[uid] = rows
+        # A program may end between two looks; what nobody owns is seen again.
+        for _ in range(20):
+            try:
+                answer[uid] = listening_in(uid)
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if all(owner != "nobody" for _, _, owner in answer[uid]):
+                break
     return answer
 
 
