@@ -89,10 +89,12 @@ constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_d
 constexpr std::uint32_t kClientOptionsSize2 = offsetof(sy_client_options, data_ports);
 constexpr std::uint32_t kClientOptionsSize3 = offsetof(sy_client_options, tls_dir);
 constexpr std::uint32_t kSessionOptionsSize1 = offsetof(sy_session_options, binding);
+constexpr std::uint32_t kSessionOptionsSize2 = offsetof(sy_session_options, fp8_sums);
 constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
 constexpr std::uint32_t kStepRequestSize2 = offsetof(sy_step_request, y_on_stream);
 static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kClientOptionsSize3 == 72 &&
-              kSessionOptionsSize1 == 48 && kStepRequestSize1 == 88 && kStepRequestSize2 == 96);
+              kSessionOptionsSize1 == 48 && kSessionOptionsSize2 == 72 && kStepRequestSize1 == 88 &&
+              kStepRequestSize2 == 96);
 
 // The caller's structure as one of this ABI: fields that an older one does not have are 0, those
 // that only a later one has are not looked at. False for what is none of either.
@@ -140,6 +142,7 @@ absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessio
   if (options.mode == SY_MODE_LOW_LATENCY) request->mode = switchyard::DispatchMode::kLowLatency;
   request->y_dtype = options.y_dtype == SY_DTYPE_BF16 ? switchyard::OutputDtype::kBf16
                                                       : switchyard::OutputDtype::kF32;
+  if (options.fp8_sums != 0) request->combine_dtype = switchyard::DispatchDtype::kFp8;
   request->strict = options.strict != 0;
   request->max_tokens = options.max_tokens;
   request->step_deadline = std::chrono::milliseconds(options.step_deadline_ms);
@@ -246,7 +249,7 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_session_options given;
-  if (!Read(options, {kSessionOptionsSize1}, &given)) {
+  if (!Read(options, {kSessionOptionsSize1, kSessionOptionsSize2}, &given)) {
     return client->Keep(BadField("options.size"));
   }
   if (client->client == nullptr) return client->Keep(BadField("client"));

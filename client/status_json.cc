@@ -145,6 +145,7 @@ std::string ReportJson(const SessionReport& report) {
            {"mode", request.mode.has_value() ? Text(DispatchModeName(*request.mode)) : "plan"}};
   AddGraphs(request, all);
   all.update({{"y_dtype", Text(OutputDtypeName(request.y_dtype))},
+              {"combine_dtype", Text(DispatchDtypeName(request.combine_dtype))},
               {"max_tokens", request.max_tokens},
               {"hidden", report.grant.plan.shape.hidden},
               {"experts", report.grant.plan.shape.experts},

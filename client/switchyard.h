@@ -20,14 +20,13 @@
 #define SY_EXPORT
 #endif
 
-/* C has no `using`, and C's names are the field's: sy_name, SY_NAME. */
-/* NOLINTBEGIN(modernize-use-using,readability-identifier-naming) */
+/* NOLINTBEGIN(modernize-use-using,readability-identifier-naming): C's own names, no `using`. */
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 6u
+#define SY_ABI_VERSION 7u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -119,6 +118,7 @@ typedef struct sy_session_options {
   const char* group; /* collective: its sources name it, each with its number; NULL: alone */
   uint32_t source;   /* from 0 */
   uint32_t sources;  /* 0: 1 */
+  uint32_t fp8_sums; /* not 0: collective and normal: sums of workers come back as FP8, coarser */
 } sy_session_options;
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.

@@ -69,7 +69,8 @@ CollectiveDemand DemandOf(const OpenSessionRequest& request) {
           .mode = *request.mode,
           .source = request.source,
           .max_tokens = request.max_tokens,
-          .sources = request.group.sources};
+          .sources = request.group.sources,
+          .combine_dtype = request.combine_dtype};
 }
 
 absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
@@ -138,6 +139,12 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
   }
   if (full.binding == BindingChoice::kCollective) {
     SY_RETURN_IF_ERROR(CheckGroup(full, plan, workers));
+  } else if (full.combine_dtype != DispatchDtype::kBf16) {
+    return BadSession(
+        full, Reason::kBadRequest,
+        absl::StrFormat("answers come back as %s in collective sessions only; ask for "
+                        "binding collective, or for bf16",
+                        DispatchDtypeName(full.combine_dtype)));
   }
   return full;
 }

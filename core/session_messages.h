@@ -45,8 +45,9 @@ struct OpenSessionRequest {
   std::optional<DispatchMode> mode;  // unset: the plan's for the phase
   std::int32_t max_tokens = 0;       // largest batch of one step; 0: the mode's default
   OutputDtype y_dtype = OutputDtype::kF32;
-  bool strict = false;       // a NaN in x or in a weight is refused
-  Duration step_deadline{};  // 0: 1 s in decode, 60 s otherwise
+  DispatchDtype combine_dtype = DispatchDtype::kBf16;  // of sums; FP8: collective and normal
+  bool strict = false;                                 // a NaN in x or in a weight is refused
+  Duration step_deadline{};                            // 0: 1 s in decode, 60 s otherwise
   DeviceKind source = DeviceKind::kCpu;
   // Workers note the largest magnitudes that each expert saw, for calibration. Costs a pass over
   // the rows and keeps the session's rows apart from others'; over p2p only.
@@ -155,13 +156,13 @@ struct AttachRequest {
   }
   friend bool operator==(const AttachRequest&, const AttachRequest&) = default;
 };
-// Asks one worker for its part in a group. Of `attach` the rings, the transport and the size of
-// slots do not count.
+// Asks a worker for its part in a group. Rings, transport and slots of `attach` do not count.
 struct JoinRequest {
   AttachRequest attach;
   GroupGrant group;
   DeviceKind source = DeviceKind::kCpu;
-  std::string key;  // of the source's memory
+  DispatchDtype combine_dtype = DispatchDtype::kBf16;  // as OpenSessionRequest
+  std::string key;                                     // of the source's memory
   friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
 };
 
@@ -174,8 +175,7 @@ GrantClaims ClaimsOf(const WatchRequest& request);
 bool VerifyGrantOf(absl::string_view caller, const GrantKeys& keys, GrantClaims claims,
                    const GrantSignature& signature);
 
-// The worker's answer; the attachment is bound to the request's epoch. `path` is text for people: a
-// value that a source does not know is no error.
+// The worker's answer, bound to the request's epoch. Sources need not know a value of `path`.
 struct AttachGrant {
   RingOffer request_ring;          // where the source sends
   std::string path;                // worker -> source: "mapped", "messages", "inproc"

@@ -31,8 +31,18 @@ absl::Status CheckDemand(const Plan& plan, const CollectiveDemand& demand) {
         plan, absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
         absl::StrFormat("a group has 1 to %d sources, not %d", kGroupSourcesMax, demand.sources));
   }
+  const bool is_normal = demand.mode == DispatchMode::kNormal;
+  const bool has_sums = demand.combine_dtype == DispatchDtype::kBf16 ||
+                        (demand.combine_dtype == DispatchDtype::kFp8 && is_normal);
+  if (!has_sums) {
+    return NoGroup(
+        plan, absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+        absl::StrFormat("answers come back as bf16, in normal mode also as fp8, not as "
+                        "%s in %s",
+                        DispatchDtypeName(demand.combine_dtype), DispatchModeName(demand.mode)));
+  }
   const std::int32_t tokens_max = GroupTokensMax(plan, demand);
-  const bool in_rounds = demand.mode == DispatchMode::kNormal && demand.max_tokens > tokens_max;
+  const bool in_rounds = is_normal && demand.max_tokens > tokens_max;
   if (tokens_max > 0 && !in_rounds && (demand.max_tokens < 1 || demand.max_tokens > tokens_max)) {
     return NoGroup(plan, absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens,
                    absl::StrFormat("max_tokens %d; a step of this group has 1 to %d of a source",
@@ -121,6 +131,14 @@ absl::StatusOr<std::vector<LayerForm>> FormsOf(const Plan& plan, const Collectiv
   return forms;
 }
 
+// Only a device's kernels for many tokens have sums in FP8; they take few tokens, too.
+std::int32_t TokensAtOnce(const Plan& plan, const CollectiveDemand& demand) {
+  const std::int32_t least = demand.combine_dtype == DispatchDtype::kFp8
+                                 ? GroupLimitsOf(demand.source).fp8_sums_tokens_min
+                                 : 1;
+  return std::min(std::max(demand.max_tokens, least), GroupTokensMax(plan, demand));
+}
+
 WireFormat LargestOf(const std::vector<LayerForm>& forms, std::int32_t hidden) {
   const auto bytes = [hidden](const LayerForm& form) {
     return RowBytesOf(form.wire, hidden).total();
@@ -169,9 +187,10 @@ absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan,
   return CollectiveGroup{.shape = plan.shape,
                          .workers = static_cast<std::int32_t>(plan.workers.size()),
                          .sources = demand.sources,
-                         .tokens_max = std::min(demand.max_tokens, GroupTokensMax(plan, demand)),
+                         .tokens_max = TokensAtOnce(plan, demand),
                          .wire = wire,
                          .forms = std::move(forms),
+                         .combine_dtype = demand.combine_dtype,
                          .row_of_each_expert = demand.mode == DispatchMode::kLowLatency};
 }
 

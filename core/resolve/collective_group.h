@@ -30,6 +30,8 @@ struct GroupLimits {
   std::int32_t hidden_unit = 1;                    // hidden is a multiple of it
   std::int64_t pairs_max = std::int64_t{1} << 30;  // ranks x tokens x top-k, in low_latency
   std::int64_t normal_pairs_max = std::int64_t{1} << 30;
+  std::int32_t fp8_sums_tokens_min =
+      1;  // a group whose sums are FP8 takes at least so many at once
 };
 inline constexpr GroupLimits kHostGroupLimits;
 // The numbers of worker/device/cuda/exchange/exchange_shape.h, which checks that they are alike.
@@ -41,7 +43,8 @@ inline constexpr GroupLimits kCudaGroupLimits{.tokens_max = 256,
                                               .hidden_max = 8192,
                                               .hidden_unit = 128,
                                               .pairs_max = 24576,
-                                              .normal_pairs_max = 524288};
+                                              .normal_pairs_max = 524288,
+                                              .fp8_sums_tokens_min = 257};
 constexpr const GroupLimits& GroupLimitsOf(DeviceKind kind) {
   return kind == DeviceKind::kCuda ? kCudaGroupLimits : kHostGroupLimits;
 }
@@ -63,7 +66,8 @@ struct CollectiveGroup {
   // Ascending by layer. They are part of the group, so that all ranks mean the same by a step also
   // while plans change.
   std::vector<LayerForm> forms;
-  // The dtype in which a worker's rows come back is BF16. True: the row of each expert comes back,
+  DispatchDtype combine_dtype = DispatchDtype::kBf16;  // of a worker's sums: BF16 or FP8
+  // Answers are rows of BF16. True: the row of each expert comes back,
   // and sums are bit-equal wherever experts are; that is what low_latency promises.
   bool row_of_each_expert = false;
 
@@ -77,14 +81,16 @@ struct CollectiveDemand {
   DeviceKind source = DeviceKind::kCpu;
   std::int32_t max_tokens = 0;
   std::int32_t sources = 1;
+  DispatchDtype combine_dtype = DispatchDtype::kBf16;
 };
 
 // The most tokens that a source of the demanded group may have at once, which in low_latency bounds
 // its steps; below 1 if the plan makes no such group. Its max_tokens is not read.
 std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand);
 
-// Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45) and for
-// numbers of sources beyond kGroupSourcesMax, (TOO_MANY_TOKENS) in low_latency; kFailedPrecondition
+// Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45), for
+// numbers of sources beyond kGroupSourcesMax, and for sums that are neither BF16 nor, in normal
+// mode, FP8, (TOO_MANY_TOKENS) in low_latency; kFailedPrecondition
 // (UNSUPPORTED) for devices of two kinds (R123), what is beyond their limits, and placements that
 // are not even.
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan, const CollectiveDemand& demand);

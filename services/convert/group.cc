@@ -27,6 +27,7 @@ void EncodeMember(const JoinRequest& in, v1::JoinGroupRequest* message) {
   EncodeClaims(in.attach, out->mutable_session());
   Encode(in.group, out->mutable_place());
   out->set_source(EnumToProto(in.source));
+  out->set_combine_dtype(EnumToProto(in.combine_dtype));
   out->set_key(in.key);
   out->set_protocol_version(kProtocolVersion);
 }
@@ -58,6 +59,7 @@ void DecodeOpen(Decoder& at, const v1::OpenGroupRequest& in, JoinRequest* out) {
   at.Sub("session", in.has_session(), [&] { DecodeClaims(at, in.session(), &out->attach); });
   at.Sub("place", in.has_place(), [&] { Decode(at, in.place(), &out->group); });
   at.Enum("source", in.source(), &out->source);
+  at.OptionalEnum<DispatchDtype>("combine_dtype", in.combine_dtype(), &out->combine_dtype);
   out->key = in.key();
 }
 

@@ -18,6 +18,7 @@ void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   if (in.mode.has_value()) out->set_mode(EnumToProto(*in.mode));
   out->set_max_tokens(static_cast<std::uint32_t>(in.max_tokens));
   out->set_y_dtype(EnumToProto(in.y_dtype));
+  out->set_combine_dtype(EnumToProto(in.combine_dtype));
   out->set_strict(in.strict);
   EncodeTime(in.step_deadline, out->mutable_step_deadline());
   out->set_source(EnumToProto(in.source));
@@ -37,6 +38,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
   at.OptionalEnum<DispatchMode>("mode", in.mode(), &out->mode);
   at.Int("max_tokens", in.max_tokens(), &out->max_tokens);
   at.OptionalEnum<OutputDtype>("y_dtype", in.y_dtype(), &out->y_dtype);
+  at.OptionalEnum<DispatchDtype>("combine_dtype", in.combine_dtype(), &out->combine_dtype);
   out->strict = in.strict();
   at.Time("step_deadline", in.step_deadline(), &out->step_deadline);
   at.OptionalEnum<DeviceKind>("source", in.source(), &out->source);

@@ -68,6 +68,11 @@ class ClientOptions6(ClientOptions3):
     _fields_ = [("tls_dir", ctypes.c_char_p)]
 
 
+class SessionOptions7(SessionOptions2):
+    """What ABI 7 appends."""
+    _fields_ = [("fp8_sums", ctypes.c_uint32)]
+
+
 class StepRequest5(StepRequest2):
     """What ABI 5 appends."""
     _fields_ = [("y_on_stream", ctypes.c_uint32)]
@@ -180,6 +185,11 @@ def main(path, coordinator, *others):
     assert text_of(library.sy_last_error, client) == {}
 
     # Two threads that wait release Python's lock: ctypes does that on every call.
+    coarse = stamped(SessionOptions7, phase=0, mode=1, fp8_sums=1)
+    assert library.sy_session_open(client, ctypes.cast(ctypes.pointer(coarse), ctypes.POINTER(SessionOptions)),
+                                   ctypes.byref(session)) == INVALID_ARGUMENT
+    error = text_of(library.sy_last_error, client)
+    assert "as fp8 in collective sessions only" in error["message"], error
     opening = stamped(SessionOptions, phase=0, mode=1)
     code = library.sy_session_open(client, opening, ctypes.byref(session))
     assert code == OK, text_of(library.sy_last_error, client)

@@ -4,11 +4,13 @@
 
 #include "gtest/gtest.h"
 
+#include "core/base/error.h"
 #include "core/format/wire_format.h"
 #include "tests/e2e/golden_step.h"
 #include "tests/e2e/processes.h"
 #include "tests/e2e/served_golden.h"
 #include "tests/reference/calc_diff.h"
+#include "tests/testing/status_matchers.h"
 
 namespace switchyard {
 namespace {
@@ -19,6 +21,7 @@ using testing::ServedGolden;
 
 constexpr std::int32_t kTokens = 19;
 constexpr double kRoundingMax = 1e-4;
+constexpr double kFp8Max = 9e-4;  // R56, for rows in FP8
 
 class LockstepFormatsTest : public testing::Processes {
  protected:
@@ -27,12 +30,15 @@ class LockstepFormatsTest : public testing::Processes {
     Deploy(workers, std::move(options));
     SY_ASSERT_OK_AND_ASSIGN(client_, Connect("auto"));
   }
-  absl::StatusOr<std::unique_ptr<MoeSession>> Open(DispatchMode mode, BindingChoice binding) {
+  absl::StatusOr<std::unique_ptr<MoeSession>> Open(
+      DispatchMode mode, BindingChoice binding,
+      DispatchDtype combine_dtype = DispatchDtype::kBf16) {
     OpenSessionRequest order;
     order.phase = Phase::kMixed;
     order.mode = mode;
     order.max_tokens = 64;
     order.binding = binding;
+    order.combine_dtype = combine_dtype;
     return client_->OpenWhenReady(order, testing::kReadyTimeout);
   }
   static WireFormat FormatOf(MoeSession& session, LayerId layer) {
@@ -87,6 +93,33 @@ TEST_F(LockstepFormatsTest, Nvfp4WithTheGlobalScaleOfItsLayer) {
     SY_ASSERT_OK(RunGoldenStep(*group, step, LayerId{0}));
     EXPECT_EQ(step.y, direct.y);
   }
+}
+
+// A session asks for it: half of the bytes on the way back, and FP8's rounding on top.
+TEST_F(LockstepFormatsTest, SumsInFp8) {
+  const ServedGolden model("fp8_block_compressed");
+  Serve(model, 2);
+  constexpr auto kFp8 = DispatchDtype::kFp8;
+  SY_ASSERT_OK_AND_ASSIGN(const auto exact,
+                          Open(DispatchMode::kNormal, BindingChoice::kCollective));
+  SY_ASSERT_OK_AND_ASSIGN(const auto coarse,
+                          Open(DispatchMode::kNormal, BindingChoice::kCollective, kFp8));
+  for (int number = 0; number < 3; ++number) {
+    GoldenStep direct(model, kTokens, 5);
+    SY_ASSERT_OK(RunGoldenStep(*exact, direct, LayerId{0}));
+    GoldenStep step(model, kTokens, 5);
+    SY_ASSERT_OK(RunGoldenStep(*coarse, step, LayerId{0}));
+    EXPECT_NE(step.y, direct.y);
+    EXPECT_LE(testing::CalcDiff(step.y, direct.y), kFp8Max);
+  }
+  for (const auto& [mode, binding] : {std::pair(DispatchMode::kNormal, BindingChoice::kP2p),
+                                      std::pair(DispatchMode::kNormal, BindingChoice::kAuto)}) {
+    const auto refused = Open(mode, binding, kFp8);
+    EXPECT_THAT(refused.status(),
+                testing::FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest));
+  }
+  EXPECT_THAT(Open(DispatchMode::kLowLatency, BindingChoice::kCollective, kFp8).status(),
+              testing::FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
 }  // namespace

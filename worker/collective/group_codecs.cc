@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 
@@ -31,6 +32,10 @@ absl::StatusOr<GroupCodecs> GroupCodecs::Make(const DeviceBackend& device,
     }
     codecs.rows_.push_back(std::move(row));
   }
+  if (group.combine_dtype != DispatchDtype::kBf16) {
+    SY_ASSIGN_OR_RETURN(codecs.sums_,
+                        device.MakeCodec({.format = DefaultWireFormat(group.combine_dtype)}));
+  }
   return codecs;
 }
 
@@ -39,7 +44,7 @@ StepCodecs GroupCodecs::Of(LayerId layer) const {
       std::lower_bound(rows_.begin(), rows_.end(), layer,
                        [](const Row& row, LayerId wanted) { return row.form.layer < wanted; });
   if (at == rows_.end() || at->form.layer != layer) return {};
-  return {.rows = at->codec.get()};
+  return {.rows = at->codec.get(), .sums = sums_.get()};
 }
 
 }  // namespace switchyard

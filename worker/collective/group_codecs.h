@@ -28,7 +28,8 @@ class GroupCodecs {
     LayerForm form;
     std::shared_ptr<const Codec> codec;  // shared by layers of one form; null: BF16
   };
-  std::vector<Row> rows_;  // ascending by layer
+  std::vector<Row> rows_;              // ascending by layer
+  std::shared_ptr<const Codec> sums_;  // null: BF16
 };
 
 }  // namespace switchyard

@@ -21,7 +21,8 @@ inline CollectiveDemand DemandOf(const SessionGrant& grant) {
           .mode = grant.request.mode.value_or(DispatchMode::kNormal),
           .source = grant.request.source,
           .max_tokens = grant.request.max_tokens,
-          .sources = grant.group.sources};
+          .sources = grant.group.sources,
+          .combine_dtype = grant.request.combine_dtype};
 }
 
 }  // namespace switchyard

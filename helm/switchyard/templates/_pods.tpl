@@ -145,8 +145,12 @@ readinessProbe:
   {{- if .pool.ringDir }}
   - --ring-dir=/run/switchyard-rings
   {{- end }}
-  {{- range $name, $model := include "switchyard.models" .root | fromJson }}
+  {{- $models := include "switchyard.models" .root | fromJson }}
+  {{- range $name, $model := $models }}
+  {{- /* One of several that is damaged must not keep the others from being served. */}}
+  {{- if eq (len $models) 1 }}
   - --checkpoint={{ include "switchyard.checkpoint" (dict "name" $name "model" $model) }}
+  {{- end }}
   {{- end }}
   securityContext: {{- include "switchyard.containerSecurity" .root | nindent 4 }}
   resources:

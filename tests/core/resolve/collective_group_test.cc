@@ -139,6 +139,28 @@ TEST(CollectiveGroupTest, BeyondTheKernelsOfAKind) {
   EXPECT_THAT(Refusal(odd, Demand(), kNo, Reason::kUnsupported), HasSubstr("8320 values of a row"));
 }
 
+// Only the kernels for many tokens have them on GPUs.
+TEST(CollectiveGroupTest, SumsInFp8AreOfNormalMode) {
+  CollectiveDemand demand = Demand();
+  demand.combine_dtype = DispatchDtype::kFp8;
+  EXPECT_THAT(
+      Refusal(PlanOf(2), demand, absl::StatusCode::kInvalidArgument, Reason::kBadConfig),
+      HasSubstr(
+          "answers come back as bf16, in normal mode also as fp8, not as fp8 in low_latency"));
+  demand.mode = DispatchMode::kNormal;
+  demand.combine_dtype = DispatchDtype::kInt8;
+  Refusal(PlanOf(2), demand, absl::StatusCode::kInvalidArgument, Reason::kBadConfig);
+  demand.combine_dtype = DispatchDtype::kFp8;
+  SY_ASSERT_OK_AND_ASSIGN(const CollectiveGroup group, ResolveCollective(PlanOf(2), demand));
+  EXPECT_EQ(group.combine_dtype, DispatchDtype::kFp8);
+  EXPECT_EQ(group.tokens_max, 257) << "of 128 that the session has";
+  demand.source = DeviceKind::kCpu;
+  EXPECT_EQ(ResolveCollective(PlanOf(2, DeviceKind::kCpu), demand)->tokens_max, 128);
+  demand.max_tokens = 500;
+  demand.source = DeviceKind::kCuda;
+  EXPECT_EQ(ResolveCollective(PlanOf(2), demand)->tokens_max, 500);
+}
+
 // A draft layer that is not quantized, beside layers that are.
 TEST(CollectiveGroupTest, LayersHaveFormatsOfTheirOwn) {
   Plan plan = PlanOf(2);

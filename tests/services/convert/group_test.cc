@@ -35,6 +35,7 @@ JoinRequest RandomJoin(RandomMessages& random) {
   JoinRequest request{.attach = random.Attach(),
                       .group = RandomPlace(random),
                       .source = DeviceKind::kCuda,
+                      .combine_dtype = DispatchDtype::kFp8,
                       .key = random.Text()};
   request.attach.transport = TransportChoice::kAuto;
   request.attach.reply_ring = {};

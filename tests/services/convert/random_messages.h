@@ -194,6 +194,7 @@ class RandomMessages {
                              .mode = std::nullopt,
                              .max_tokens = Index(),
                              .y_dtype = Any(OutputDtype::kF32),
+                             .combine_dtype = Any(DispatchDtype::kNvfp4),
                              .strict = rng_.Below(2) == 0,
                              .step_deadline = Time(),
                              .source = Any(kLastDeviceKind),

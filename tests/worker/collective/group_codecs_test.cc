@@ -49,6 +49,17 @@ TEST_F(GroupCodecsTest, EachLayerHasTheCodecOfItsForm) {
   for (const std::int32_t none : {0, 3, 10}) EXPECT_EQ(codecs.Of(LayerId{none}).rows, nullptr);
 }
 
+TEST_F(GroupCodecsTest, SumsMayHaveACodec) {
+  CollectiveGroup group = GroupOf({{LayerId{1}, kBf16Format}, {LayerId{2}, kFp8Format}});
+  group.combine_dtype = DispatchDtype::kFp8;
+
+  SY_ASSERT_OK_AND_ASSIGN(const GroupCodecs codecs, GroupCodecs::Make(*device_, group));
+
+  for (const std::int32_t layer : {1, 2}) {
+    EXPECT_EQ(codecs.Of(LayerId{layer}).sums->format(), kFp8Format);
+  }
+}
+
 TEST_F(GroupCodecsTest, AFormThatTheDeviceDoesNotHaveNamesTheLayer) {
   const auto codecs = GroupCodecs::Make(
       *device_, GroupOf({{LayerId{1}, kFp8Format}, {LayerId{7}, kNvfp4Format, -1.0F}}));

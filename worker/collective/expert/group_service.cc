@@ -139,7 +139,8 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
                                                        .mode = request.attach.mode,
                                                        .source = request.source,
                                                        .max_tokens = request.attach.max_tokens,
-                                                       .sources = request.group.sources}));
+                                                       .sources = request.group.sources,
+                                                       .combine_dtype = request.combine_dtype}));
   const GroupKey key{request.group.id, request.attach.epoch};
   const auto at = groups_.find(key);
   if (at != groups_.end()) {

@@ -164,6 +164,7 @@ absl::Status SourceGroup::TryForm() {
   request.attach.signature = grant.signature;
   request.group = grant.group;
   request.source = grant.request.source;
+  request.combine_dtype = grant.request.combine_dtype;
   request.key = exchange_->key();
   for (std::size_t w = 0; w < workers_.size(); ++w) {
     workers_[w]->stream =

@@ -23,7 +23,8 @@ static_assert(kCudaGroupLimits.tokens_max == cuda::kExchangeTokensMax &&
               kCudaGroupLimits.top_k_max == cuda::kExchangeTopKMax &&
               kCudaGroupLimits.hidden_max == cuda::kExchangeHiddenMax &&
               kCudaGroupLimits.pairs_max == cuda::kExchangePairsMax &&
-              kCudaGroupLimits.normal_pairs_max == cuda::kNormalPairsMax);
+              kCudaGroupLimits.normal_pairs_max == cuda::kNormalPairsMax &&
+              kCudaGroupLimits.fp8_sums_tokens_min == cuda::kExchangeTokensMax + 1);
 
 // Experts run over so many pairs at a time, which bounds the memory for what is between their
 // products; few steps have more.

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <bit>
 #include <cstdint>
 
 #include <cuda_runtime.h>
@@ -30,6 +31,19 @@ inline bool IsExchangeStep(const ExchangeRank& rank, const ExchangeStep& step) {
          step.cover <= rank.shape.tokens_max && step.tokens >= 0 && step.tokens <= step.cover &&
          (step.tokens == 0 || has_tensors) && rows.counts != nullptr && rows.offsets != nullptr &&
          rows.row_index != nullptr && rows.slots != nullptr && rows.weights != nullptr;
+}
+
+// Stands for all that ranks have to mean by a step, besides its cover.
+inline std::uint32_t StepHash(const ExchangeShape& shape, const ExchangeStep& step) {
+  std::uint32_t hash = 2166136261U;
+  for (const int part :
+       {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
+        shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.formats.bits),
+        static_cast<int>(shape.unit), static_cast<int>(step.format), static_cast<int>(step.answers),
+        std::bit_cast<int>(step.global_scale)}) {
+    hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
+  }
+  return hash;
 }
 
 template <typename Arguments>

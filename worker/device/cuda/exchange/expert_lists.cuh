@@ -16,9 +16,10 @@ constexpr int kSourcesInFlight = 4;
 class ListMaker {
  public:
   __device__ __forceinline__ ListMaker(const ExchangeRank& group, const ExchangeStep& step,
-                                       std::uint32_t number, void* memory)
+                                       std::uint32_t hash, std::uint32_t number, void* memory)
       : group_(group),
         step_(step),
+        hash_(hash),
         number_(number),
         tag_(TagOf(group, number)),
         buffer_(static_cast<int>(number % kExchangeBuffers)),
@@ -57,8 +58,7 @@ class ListMaker {
     while (true) {
       const uint4 header = LoadSystem(HeaderOf(source));
       if (header.w == tag_) {
-        const bool alike = header.y == StepHash(group_.shape, step_) &&
-                           static_cast<int>(header.x >> 16) == step_.cover;
+        const bool alike = header.y == hash_ && static_cast<int>(header.x >> 16) == step_.cover;
         if (!alike) Lose(group_, source, number_, ExchangeFault::kMismatch);
         return;
       }
@@ -163,6 +163,7 @@ class ListMaker {
 
   const ExchangeRank& group_;
   const ExchangeStep& step_;
+  const std::uint32_t hash_;
   const std::uint32_t number_;
   const std::uint32_t tag_;
   const int buffer_;

@@ -19,6 +19,7 @@ constexpr int kUnitsOfPoison = 64;  // that a warp writes of a row at once
 struct DispatchArguments {
   ExchangeRank group;
   ExchangeStep step;
+  std::uint32_t hash;
 };
 
 template <ExchangeFormat kFormat>
@@ -210,9 +211,9 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
   StepNumber asked(&group.state->dispatch_parts);
   if (blockIdx.x == 0) {
     const std::uint32_t number = asked.Get();
-    AnnounceSizes(group, args.step, number);
+    AnnounceSizes(group, args.step, args.hash, number);
     AllowDependentLaunch();
-    ListMaker(group, args.step, number, memory).Make();
+    ListMaker(group, args.step, args.hash, number, memory).Make();
     CheckChoices(group, args.step, number);
     if (threadIdx.x == 0) {
       const int units = RowBytesOf(kFormat, group.shape.hidden) / 16;
@@ -274,8 +275,9 @@ cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& ste
   const int ctas = std::min((step.cover * parts + warps - 1) / warps, ctas_max);
   // A dispatch of more tokens is slower where it starts early behind combine; why is not known
   // (docs/PERFORMANCE.md#the-exchange-between-gpus).
-  return LaunchExchange(KernelOf(step.format), DispatchArguments{rank, step}, 1 + ctas, warps * 32,
-                        shared, dependent && step.cover <= kDependentTokensMax, stream);
+  return LaunchExchange(KernelOf(step.format),
+                        DispatchArguments{rank, step, StepHash(rank.shape, step)}, 1 + ctas,
+                        warps * 32, shared, dependent && step.cover <= kDependentTokensMax, stream);
 }
 
 }  // namespace switchyard::cuda

@@ -16,6 +16,7 @@ namespace {
 struct DispatchArguments {
   ExchangeRank group;
   ExchangeStep step;
+  std::uint32_t hash;
 };
 
 template <ExchangeFormat kFormat>
@@ -61,7 +62,7 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
   StepNumber asked(&group.state->dispatch_parts);
   const std::uint32_t number = asked.Get();
   if (blockIdx.x < kListCtas) {
-    NormalLists(group, args.step, number, &memory).Make();
+    NormalLists(group, args.step, args.hash, number, &memory).Make();
     if (blockIdx.x == 0) CheckChoices(group, args.step, number);
   } else {
     const std::uint32_t senders = gridDim.x - kListCtas;
@@ -105,7 +106,8 @@ cudaError_t DispatchNormal(const ExchangeRank& rank, const ExchangeStep& step,
   const int parts = PartsOf(step.format, rank.shape.hidden);
   const int ctas_max = std::max(2 * rank.sms - kListCtas, 1);
   const int ctas = std::clamp(step.cover * parts * 32 / kNormalThreads, 1, ctas_max);
-  return LaunchExchange(KernelOf(step.format), DispatchArguments{rank, step}, kListCtas + ctas,
+  return LaunchExchange(KernelOf(step.format),
+                        DispatchArguments{rank, step, StepHash(rank.shape, step)}, kListCtas + ctas,
                         kNormalThreads, 0, false, stream);
 }
 

@@ -25,9 +25,10 @@ class NormalLists {
   };
 
   __device__ __forceinline__ NormalLists(const ExchangeRank& group, const ExchangeStep& step,
-                                         std::uint32_t number, Memory* memory)
+                                         std::uint32_t hash, std::uint32_t number, Memory* memory)
       : group_(group),
         step_(step),
+        hash_(hash),
         state_(group.state->normal),
         number_(number),
         words_(group, number),
@@ -73,7 +74,7 @@ class NormalLists {
     }
     if (words_.IsLast(&state_.tables_sent, kListCtas)) {
       const auto sizes = static_cast<std::uint32_t>(step_.tokens | step_.cover << 16);
-      words_.Tell(kTableWord, sizes, StepHash(group_.shape, step_));
+      words_.Tell(kTableWord, sizes, hash_);
     }
   }
 
@@ -84,8 +85,7 @@ class NormalLists {
       uint4 said;
       int tokens = 0;
       if (words_.Await(source, kTableWord, &said)) {
-        const bool alike = said.y == StepHash(group_.shape, step_) &&
-                           static_cast<int>(said.x >> 16) == step_.cover;
+        const bool alike = said.y == hash_ && static_cast<int>(said.x >> 16) == step_.cover;
         if (alike) {
           tokens = min(static_cast<int>(said.x & 0xffffU), step_.cover);
         } else {
@@ -201,6 +201,7 @@ class NormalLists {
 
   const ExchangeRank& group_;
   const ExchangeStep& step_;
+  const std::uint32_t hash_;
   NormalState& state_;
   const std::uint32_t number_;
   const Words words_;

@@ -52,20 +52,6 @@ __device__ __forceinline__ int LocalExpert(const ExchangeRank& group, std::uint3
   return local >= 0 && local < group.shape.experts_of_rank ? local : -1;
 }
 
-// What all ranks have to mean by a step, besides its cover.
-__device__ __forceinline__ std::uint32_t StepHash(const ExchangeShape& shape,
-                                                  const ExchangeStep& step) {
-  std::uint32_t hash = 2166136261U;
-  for (const int part :
-       {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
-        shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.formats.bits),
-        static_cast<int>(shape.unit), static_cast<int>(step.format), static_cast<int>(step.answers),
-        __float_as_int(step.global_scale)}) {
-    hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
-  }
-  return hash;
-}
-
 __device__ __forceinline__ std::uint32_t IdBits(const ExchangeShape& shape, std::int32_t id) {
   return id >= 0 && id < ExpertsOf(shape) ? static_cast<std::uint32_t>(id) : 0xffffU;
 }
@@ -108,13 +94,13 @@ __device__ __forceinline__ void CheckChoice(const ExchangeRank& group, const Exc
 
 // Tells every rank, this one too, how many tokens come. By one CTA.
 __device__ __forceinline__ void AnnounceSizes(const ExchangeRank& group, const ExchangeStep& step,
-                                              std::uint32_t number) {
+                                              std::uint32_t hash, std::uint32_t number) {
   const auto to = static_cast<int>(threadIdx.x);
   if (to >= group.shape.ranks) return;
   const auto buffer = static_cast<int>(number % kExchangeBuffers);
   const auto sizes = static_cast<std::uint32_t>(step.tokens | step.cover << 16);
   StoreSystem(group.heaps[to] + group.layout.Header(group.shape, buffer, group.rank),
-              make_uint4(sizes, StepHash(group.shape, step), 0, TagOf(group, number)));
+              make_uint4(sizes, hash, 0, TagOf(group, number)));
 }
 
 // Tells the host of choices of this rank's tokens that are none. By one CTA.
