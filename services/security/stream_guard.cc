@@ -20,7 +20,7 @@ StreamGuard::~StreamGuard() {
 
 void StreamGuard::Add(Stream* stream, Use use) {
   const MutexLock lock(mutex_);
-  streams_[stream] = {.use = std::move(use)};
+  streams_[stream] = {.use = std::move(use), .serial = ++last_serial_};
   // Clients have no streams to guard, and so no thread.
   if (!thread_.joinable()) thread_ = std::thread([this] { Run(); });
 }
@@ -51,42 +51,47 @@ void StreamGuard::Run() {
 void StreamGuard::Look(TimePoint now) {
   // Without the lock, because it reads a file.
   const std::shared_ptr<const IdentityTable> table = identities_->Now();
-  std::vector<std::pair<Stream*, absl::Status>> revoked;
-  std::vector<Stream*> cut;
+  std::vector<Found> revoked;
+  std::vector<Found> cut;
   {
     const MutexLock lock(mutex_);
     for (auto& [stream, entry] : streams_) {
       if (entry.revoked_at == TimePoint()) {
         absl::Status allowed = CheckCall(*table, entry.use.caller, entry.use.method);
-        if (allowed.ok()) continue;
-        entry.revoked_at = now;
-        revoked.emplace_back(stream, std::move(allowed));
+        if (allowed.ok()) {
+          entry.denied_by = nullptr;
+        } else if (entry.denied_by == nullptr) {
+          entry.denied_by = table;
+        } else if (entry.denied_by != table) {
+          entry.revoked_at = now;
+          revoked.push_back({stream, entry.serial, std::move(allowed)});
+        }
       } else if (!entry.cut && now - entry.revoked_at >= kCutAfter) {
         entry.cut = true;
-        cut.push_back(stream);
+        cut.push_back({stream, entry.serial});
       }
     }
   }
-  for (const auto& [stream, why] : revoked) {
-    Call(stream, [why = &why](Stream* it) { it->Revoke(*why); });
+  for (const Found& found : revoked) {
+    Call(found, [&found](Stream* stream) { stream->Revoke(found.why); });
   }
-  for (Stream* stream : cut) {
-    Call(stream, [](Stream* it) { it->Cut(); });
+  for (const Found& found : cut) {
+    Call(found, [](Stream* stream) { stream->Cut(); });
   }
 }
 
 // Not under the lock: gRPC may begin another call on this thread meanwhile, whose stream is added.
 template <typename Act>
-void StreamGuard::Call(Stream* stream, Act act) {
+void StreamGuard::Call(const Found& found, Act act) {
   {
     const MutexLock lock(mutex_);
-    const auto at = streams_.find(stream);
-    if (at == streams_.end()) return;
+    const auto at = streams_.find(found.stream);
+    if (at == streams_.end() || at->second.serial != found.serial) return;
     at->second.busy = true;
   }
-  act(stream);
+  act(found.stream);
   const MutexLock lock(mutex_);
-  streams_.at(stream).busy = false;
+  streams_.at(found.stream).busy = false;
   changed_.NotifyAll();
 }
 

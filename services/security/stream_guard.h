@@ -1,9 +1,13 @@
 // Ends the streams of callers that may not have them any more. Each call is decided about when it
 // begins; a stream lasts, and the table of identities changes meanwhile. One thread looks at all
-// streams once a second, so a removed id has none left a few seconds after its table changed.
-// Thread-safe.
+// streams twice a second, so a removed id has none left five seconds after its table changed.
+//
+// A stream ends once two readings of the file, a second apart, have denied it. A file that somebody
+// writes in place may lack its last rows for a moment and be right otherwise, and a reading that
+// fails is none (table_watch.h). Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -36,8 +40,8 @@ class StreamGuard {
     std::string caller;  // its verified id
     const char* method = "";
   };
-  static constexpr Duration kInterval = std::chrono::seconds(1);
-  static constexpr Duration kCutAfter = std::chrono::seconds(2);
+  static constexpr Duration kInterval = std::chrono::milliseconds(500);
+  static constexpr Duration kCutAfter = std::chrono::seconds(1);
 
   // Looks every `interval`.
   explicit StreamGuard(std::shared_ptr<TableWatch> identities, Duration interval = kInterval)
@@ -52,27 +56,37 @@ class StreamGuard {
   // When it has returned, `stream` is not called any more. Waits for a call that runs.
   void Remove(Stream* stream);
 
-  // As the thread does. By one thread at a time.
+  // Looks once, as the thread does. By one thread at a time.
   void Look(TimePoint now);
 
  private:
   struct Entry {
     Use use;
-    TimePoint revoked_at{};  // unset: it may go on
+    std::uint64_t serial = 0;  // its own: the memory of an ended stream may be another one's soon
+    std::shared_ptr<const IdentityTable> denied_by = {};  // the first of two; null: it may go on
+    TimePoint revoked_at{};                               // unset: it was not
     bool cut = false;
     bool busy = false;  // a call of the stream runs
+  };
+
+  // A stream that has to be called without the lock.
+  struct Found {
+    Stream* stream = nullptr;
+    std::uint64_t serial = 0;
+    absl::Status why = {};
   };
 
   void Run();
   // Calls `act` without the lock, unless the stream has been removed.
   template <typename Act>
-  void Call(Stream* stream, Act act);
+  void Call(const Found& found, Act act);
 
   const std::shared_ptr<TableWatch> identities_;
   const Duration interval_;
   Mutex mutex_;
   CondVar changed_;
   std::map<Stream*, Entry> streams_ SY_GUARDED_BY(mutex_);
+  std::uint64_t last_serial_ SY_GUARDED_BY(mutex_) = 0;
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
   std::thread thread_ SY_GUARDED_BY(mutex_);  // from the first stream on
 };

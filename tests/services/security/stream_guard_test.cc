@@ -37,25 +37,37 @@ class FakeStream : public StreamGuard::Stream {
 
 class StreamGuardTest : public ::testing::Test {
  protected:
-  void SetUp() override { Make(std::chrono::hours(1)); }
+  void SetUp() override { Make(clock_, std::chrono::hours(1)); }
   // The guard's own thread looks so often.
-  void Make(Duration interval) {
+  void Make(std::shared_ptr<const Clock> clock, Duration interval) {
     auto watch = TableWatch::Create(
         [this]() -> absl::StatusOr<IdentityTable> {
           std::vector<Identity> rows{{kOther, {Role::kSource}}};
+          const MutexLock lock(mutex_);
           if (!roles_.empty()) rows.push_back({kId, roles_});
           return IdentityTable::Create(std::move(rows));
         },
-        clock_, nullptr);
+        std::move(clock), nullptr);
     SY_ASSERT_OK(watch.status());
     guard_ = std::make_unique<StreamGuard>(*watch, interval);
   }
-  void Change(Roles roles) {
+  void SetRoles(Roles roles) {
+    const MutexLock lock(mutex_);
     roles_ = roles;
+  }
+  void Change(Roles roles) {
+    SetRoles(roles);
     clock_->Advance(TableWatch::kInterval);
   }
+  // Until the table has been read twice since it changed.
+  void LookTwice() {
+    guard_->Look(now_);
+    clock_->Advance(TableWatch::kInterval);
+    guard_->Look(now_);
+  }
 
-  Roles roles_{Role::kSource};
+  Mutex mutex_;
+  Roles roles_ SY_GUARDED_BY(mutex_){Role::kSource};
   const std::shared_ptr<ManualClock> clock_ = std::make_shared<ManualClock>();
   std::unique_ptr<StreamGuard> guard_;
   const TimePoint now_ = SteadyClock().Now();
@@ -70,7 +82,7 @@ TEST_F(StreamGuardTest, EndsTheStreamsOfARemovedId) {
   EXPECT_TRUE(stream.revoked.empty());
 
   Change({});
-  guard_->Look(now_);
+  LookTwice();
   guard_->Look(now_);
   guard_->Remove(&stream);
   guard_->Remove(&other);
@@ -88,7 +100,7 @@ TEST_F(StreamGuardTest, EndsThoseThatTheRolesOfTheIdDoNotHaveAnyMore) {
   guard_->Add(&forward, {kId, "/switchyard.v1.ExpertService/Forward"});
 
   Change({Role::kWorker});
-  guard_->Look(now_);
+  LookTwice();
   guard_->Remove(&watch);
   guard_->Remove(&forward);
 
@@ -102,7 +114,7 @@ TEST_F(StreamGuardTest, CutsOffWhatDoesNotEnd) {
   FakeStream stream;
   guard_->Add(&stream, {kId, kWatchPlan});
   Change({});
-  guard_->Look(now_);
+  LookTwice();
   guard_->Look(now_ + StreamGuard::kCutAfter - std::chrono::milliseconds(1));
   EXPECT_EQ(stream.cuts, 0);
 
@@ -121,7 +133,7 @@ TEST_F(StreamGuardTest, AStreamMayComeWhileAnotherIsEnded) {
   guard_->Add(&stream, {kId, kWatchPlan});
 
   Change({});
-  guard_->Look(now_);
+  LookTwice();
   guard_->Remove(&stream);
   guard_->Remove(&comes);
 
@@ -135,9 +147,47 @@ TEST_F(StreamGuardTest, ARemovedStreamIsNotTouched) {
   guard_->Remove(&stream);
 
   Change({});
-  guard_->Look(now_);
+  LookTwice();
 
   EXPECT_TRUE(stream.revoked.empty());
+}
+
+// One stream ends while the guard is about to end it, and another one gets its memory.
+TEST_F(StreamGuardTest, TheNextStreamInTheSameMemoryGoesOn) {
+  FakeStream streams[2];
+  streams[0].on_revoke = [&] {
+    guard_->Remove(&streams[1]);
+    guard_->Add(&streams[1], {kOther, kWatchPlan});
+  };
+  for (FakeStream& stream : streams) guard_->Add(&stream, {kId, kWatchPlan});
+
+  Change({});
+  LookTwice();
+  guard_->Look(now_ + StreamGuard::kCutAfter);
+  for (FakeStream& stream : streams) guard_->Remove(&stream);
+
+  EXPECT_EQ(streams[0].revoked.size(), 1U);
+  EXPECT_TRUE(streams[1].revoked.empty());
+  EXPECT_EQ(streams[1].cuts, 0);
+}
+
+TEST_F(StreamGuardTest, OneReadingEndsNothing) {
+  FakeStream stream;
+  guard_->Add(&stream, {kId, kWatchPlan});
+  for (int i = 0; i < 3; ++i) {
+    Change({});
+    guard_->Look(now_);
+    guard_->Look(now_);  // of the same reading
+    Change({Role::kSource});
+    guard_->Look(now_);
+  }
+  EXPECT_TRUE(stream.revoked.empty());
+
+  Change({});
+  LookTwice();
+  guard_->Remove(&stream);
+
+  EXPECT_EQ(stream.revoked.size(), 1U);
 }
 
 // Without anybody who calls Look.
@@ -152,9 +202,9 @@ TEST_F(StreamGuardTest, LooksByItself) {
     CondVar changed;
     bool ended SY_GUARDED_BY(mutex) = false;
   } stream;
-  Make(std::chrono::milliseconds(10));
+  Make(std::make_shared<SteadyClock>(), std::chrono::milliseconds(10));
   guard_->Add(&stream, {kId, kWatchPlan});
-  Change({});
+  SetRoles({});
   {
     const MutexLock lock(stream.mutex);
     const TimePoint until = now_ + std::chrono::seconds(20);
