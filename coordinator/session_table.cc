@@ -119,10 +119,16 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
   if (known == sessions_.end()) return Adopt(request, *deployment, now);
   Session& session = known->second;
   if (session.owner != request.caller) {
-    // A grant counts more than the word of whoever came first.
     if (session.proven || !IsProven(request, *deployment)) return NoSession(request.session);
-    session.owner = request.caller;
-    session.proven = true;
+    // A grant counts more than the word of whoever came first. Nothing of that word stays, which
+    // may have named another deployment or phase.
+    if (session.watch.value != 0) {
+      watches_.erase(session.watch);
+      out_->Add(CloseWatch{session.watch, NoSession(request.session)});
+    }
+    SayOf(request.session, session, "is taken from its claimant: its opener has shown the grant");
+    sessions_.erase(known);
+    return Adopt(request, *deployment, now);
   }
   // A session is bound to what it was opened for; its source holds no configs for anything else.
   if (session.deployment == request.deployment && session.phase == request.phase) return &session;

@@ -181,6 +181,21 @@ TEST_F(SessionOwnerTest, AWordIsBelievedUntilAGrantComes) {
   EXPECT_THAT(WatchEnds(WordOf(kA, grant)), kUnknown);
 }
 
+// Whoever claimed the session cannot lock its opener out by naming something else.
+TEST_F(SessionOwnerTest, NothingOfAWrongWordStays) {
+  const SessionGrant grant = OpenAs(kA);
+  Restart();
+  WatchRequest word = WordOf(kB, grant);
+  word.phase = Phase::kPrefill;
+  const WatchId claimed = cluster.Watch(word);
+  ASSERT_FALSE(cluster.closed_watches.contains(claimed));
+
+  SY_EXPECT_OK(WatchEnds(WatchAs(kA, grant)));
+  ASSERT_TRUE(cluster.closed_watches.contains(claimed));
+  EXPECT_THAT(cluster.closed_watches.at(claimed), kUnknown);
+  SY_EXPECT_OK(CloseAs(kA, grant.session));
+}
+
 TEST_F(SessionOwnerTest, AGrantThatWasChangedProvesNothing) {
   const SessionGrant grant = OpenAs(kA);
   Restart();
