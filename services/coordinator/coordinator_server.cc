@@ -173,13 +173,15 @@ absl::Status NameCaller(std::string caller, const TransportSecurity* security,
   if (security == nullptr) request->on_behalf_of.clear();
   if (request->on_behalf_of.empty()) return absl::OkStatus();
   if (!security->RolesOf(request->caller).Has(Role::kWorker)) {
-    return MakeError(absl::StatusCode::kPermissionDenied, Reason::kTransport,
-                     absl::StrCat(request->caller,
-                                  " may not open sessions on behalf of others; "
-                                  "worker may"),
-                     {{"id", request->caller}});
+    return MakeError(
+        absl::StatusCode::kPermissionDenied, Reason::kTransport,
+        absl::StrCat(request->caller, " may not open sessions on behalf of others; worker may"),
+        {{"id", request->caller}});
   }
-  return security->CheckNow(request->on_behalf_of, "/switchyard.v1.CoordinatorService/OpenSession");
+  // The gateway knows its caller; this process goes by a table of its own.
+  return Annotate(
+      security->CheckNow(request->on_behalf_of, "/switchyard.v1.CoordinatorService/OpenSession"),
+      "coordinator, for a caller of the gateway");
 }
 
 // A name of any other form belongs to nothing, and would be repeated in the error.
