@@ -53,8 +53,10 @@ class SourceGroup::Worker final : public GroupStreamSink {
       const MutexLock lock(group_->mutex_);
       if (group_->why_.ok()) {
         const std::map<std::string, std::string> metadata = MetadataOf(why);
+        // A worker that is ahead of the source's plan, or behind it, means the same soon.
+        const bool mends = why.ok() || ReasonOf(why) == Reason::kStaleEpoch;
         group_->why_ =
-            MakeError(why.ok() ? absl::StatusCode::kUnavailable : why.code(),
+            MakeError(mends ? absl::StatusCode::kUnavailable : why.code(),
                       why.ok() ? Reason::kWorkerLost : ReasonOf(why),
                       absl::StrFormat("worker %s ended the group: %s", id_, why.message()),
                       {metadata.begin(), metadata.end()});
