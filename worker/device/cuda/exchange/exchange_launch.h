@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstdint>
+#include <type_traits>
 
 #include <cuda_runtime.h>
 
@@ -31,6 +32,25 @@ inline bool IsExchangeStep(const ExchangeRank& rank, const ExchangeStep& step) {
          step.cover <= rank.shape.tokens_max && step.tokens >= 0 && step.tokens <= step.cover &&
          (step.tokens == 0 || has_tensors) && rows.counts != nullptr && rows.offsets != nullptr &&
          rows.row_index != nullptr && rows.slots != nullptr && rows.weights != nullptr;
+}
+
+// Calls `with` with a constant type of the format, for kernels that have it as a parameter.
+template <typename With>
+auto WithFormat(ExchangeFormat format, const With& with) {
+  using enum ExchangeFormat;
+  switch (format) {
+    case kBf16:
+      return with(std::integral_constant<ExchangeFormat, kBf16>());
+    case kFp8Pow2:
+      return with(std::integral_constant<ExchangeFormat, kFp8Pow2>());
+    case kInt8:
+      return with(std::integral_constant<ExchangeFormat, kInt8>());
+    case kNvfp4:
+      return with(std::integral_constant<ExchangeFormat, kNvfp4>());
+    case kFp8:
+      break;
+  }
+  return with(std::integral_constant<ExchangeFormat, kFp8>());
 }
 
 // Stands for all that ranks have to mean by a step, besides its cover.

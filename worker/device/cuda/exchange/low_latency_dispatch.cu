@@ -185,7 +185,7 @@ class RowWarp {
   int buffer_ = 0;
 };
 
-// What the steps in each buffer have covered, asked for before the step's number is known.
+// Holds what the steps in each buffer have covered; asked for before the step's number is known.
 struct Covered {
   __device__ __forceinline__ explicit Covered(const ExchangeState& state) {
 #pragma unroll
@@ -243,23 +243,6 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
   EndStep(&group.state->dispatch_parts);
 }
 
-using Kernel = void (*)(DispatchArguments);
-Kernel KernelOf(ExchangeFormat format) {
-  switch (format) {
-    case ExchangeFormat::kFp8:
-      return DispatchKernel<ExchangeFormat::kFp8>;
-    case ExchangeFormat::kBf16:
-      return DispatchKernel<ExchangeFormat::kBf16>;
-    case ExchangeFormat::kFp8Pow2:
-      return DispatchKernel<ExchangeFormat::kFp8Pow2>;
-    case ExchangeFormat::kInt8:
-      return DispatchKernel<ExchangeFormat::kInt8>;
-    case ExchangeFormat::kNvfp4:
-      return DispatchKernel<ExchangeFormat::kNvfp4>;
-  }
-  return nullptr;  // IsExchangeStep knows all of them
-}
-
 }  // namespace
 
 cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& step, bool dependent,
@@ -273,10 +256,11 @@ cudaError_t DispatchLowLatency(const ExchangeRank& rank, const ExchangeStep& ste
   const int ctas_max = std::max(shared <= kSharedOfTwo ? 2 * sms : sms, 2) - 1;
   const int warps = std::clamp(step.cover / 8, 2, kThreadsMax / 32);
   const int ctas = std::min((step.cover * parts + warps - 1) / warps, ctas_max);
+  const auto kernel =
+      WithFormat(step.format, [](auto format) { return &DispatchKernel<decltype(format)::value>; });
   // A dispatch of more tokens is slower where it starts early behind combine; why is not known
   // (docs/PERFORMANCE.md#the-exchange-between-gpus).
-  return LaunchExchange(KernelOf(step.format),
-                        DispatchArguments{rank, step, StepHash(rank.shape, step)}, 1 + ctas,
+  return LaunchExchange(kernel, DispatchArguments{rank, step, StepHash(rank.shape, step)}, 1 + ctas,
                         warps * 32, shared, dependent && step.cover <= kDependentTokensMax, stream);
 }
 

@@ -81,23 +81,6 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
   EndStep(&group.state->dispatch_parts);
 }
 
-using Kernel = void (*)(DispatchArguments);
-Kernel KernelOf(ExchangeFormat format) {
-  switch (format) {
-    case ExchangeFormat::kFp8:
-      return DispatchKernel<ExchangeFormat::kFp8>;
-    case ExchangeFormat::kBf16:
-      return DispatchKernel<ExchangeFormat::kBf16>;
-    case ExchangeFormat::kFp8Pow2:
-      return DispatchKernel<ExchangeFormat::kFp8Pow2>;
-    case ExchangeFormat::kInt8:
-      return DispatchKernel<ExchangeFormat::kInt8>;
-    case ExchangeFormat::kNvfp4:
-      return DispatchKernel<ExchangeFormat::kNvfp4>;
-  }
-  return nullptr;  // IsExchangeStep knows all of them
-}
-
 }  // namespace
 
 cudaError_t DispatchNormal(const ExchangeRank& rank, const ExchangeStep& step,
@@ -106,9 +89,10 @@ cudaError_t DispatchNormal(const ExchangeRank& rank, const ExchangeStep& step,
   const int parts = PartsOf(step.format, rank.shape.hidden);
   const int ctas_max = std::max(2 * rank.sms - kListCtas, 1);
   const int ctas = std::clamp(step.cover * parts * 32 / kNormalThreads, 1, ctas_max);
-  return LaunchExchange(KernelOf(step.format),
-                        DispatchArguments{rank, step, StepHash(rank.shape, step)}, kListCtas + ctas,
-                        kNormalThreads, 0, false, stream);
+  const auto kernel =
+      WithFormat(step.format, [](auto format) { return &DispatchKernel<decltype(format)::value>; });
+  return LaunchExchange(kernel, DispatchArguments{rank, step, StepHash(rank.shape, step)},
+                        kListCtas + ctas, kNormalThreads, 0, false, stream);
 }
 
 }  // namespace switchyard::cuda
