@@ -163,7 +163,8 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
       if (enabled != cudaErrorPeerAccessAlreadyEnabled) Check(enabled, "peer access");
       (void)cudaGetLastError();
     }
-    Check(cudaStreamCreateWithFlags(&member->stream, cudaStreamNonBlocking), "stream");
+    Check(cudaStreamCreateWithFlags(&member->own_stream, cudaStreamNonBlocking), "stream");
+    member->stream = member->own_stream;
     member->heap = DeviceBuffer<std::byte>(layout.bytes);
     Check(PoisonHeap(member->heap.get(), layout.bytes, nullptr), "heap");
     member->state = DeviceBuffer<ExchangeState>(1);
@@ -173,7 +174,7 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
     member->weights = DeviceBuffer<float>(tokens * shape.top_k);
     member->counts = DeviceBuffer<std::int32_t>(shape.experts_of_rank);
     member->offsets = DeviceBuffer<std::int32_t>(shape.experts_of_rank + 1);
-    member->row_index = DeviceBuffer<std::int32_t>(ExchangeSlotsMax(shape));
+    member->row_index = DeviceBuffer<std::int32_t>(ExchangeSlotsMax(shape) + kIndexBehind);
     member->slots = DeviceBuffer<std::int32_t>(choices);
     member->choice_weights = DeviceBuffer<float>(choices);
     member->answers =
@@ -219,7 +220,7 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
 
 ExchangeGroup::~ExchangeGroup() {
   Synchronize();
-  for (const auto& member : members_) cudaStreamDestroy(member->stream);
+  for (const auto& member : members_) cudaStreamDestroy(member->own_stream);
 }
 
 void ExchangeGroup::Select(int rank) const {
@@ -263,6 +264,14 @@ void ExchangeGroup::SetPlaces(const std::vector<std::int32_t>& places) {
     member.places = DeviceBuffer<std::int32_t>(places);
     member.step.places = member.places.get();
   }
+}
+
+void ExchangeGroup::SetSms(int sms) {
+  for (const auto& member : members_) member->rank.sms = sms;
+}
+
+void ExchangeGroup::SetStream(int rank, cudaStream_t stream) {
+  members_[At(rank)]->stream = stream;
 }
 
 int ExchangeGroup::AddRouting(int rank, const RankTokens& tokens) {

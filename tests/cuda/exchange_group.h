@@ -56,6 +56,9 @@ class ExchangeGroup {
   [[nodiscard]] WireForms forms() const;
   // Where experts are, for all steps from now on: ExchangeStep::places.
   void SetPlaces(const std::vector<std::int32_t>& places);
+  // SMs that kernels take, and the stream of what a rank does, from now on.
+  void SetSms(int sms);
+  void SetStream(int rank, cudaStream_t stream);
   // Adds ids and weights for as many tokens, for benchmarks; Route makes them the next steps'.
   int AddRouting(int rank, const RankTokens& tokens);
   void Route(int rank, int routing);
@@ -88,6 +91,7 @@ class ExchangeGroup {
     ExchangeRank rank;
     ExchangeStep step;
     int device = 0;
+    cudaStream_t own_stream = nullptr;
     cudaStream_t stream = nullptr;
     DeviceBuffer<std::byte> heap;
     DeviceBuffer<ExchangeState> state;

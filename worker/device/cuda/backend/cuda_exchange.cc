@@ -10,6 +10,7 @@
 #include "core/resolve/collective_group.h"
 #include "worker/device/cuda/backend/cuda_codec.h"
 #include "worker/device/cuda/backend/expert_products.h"
+#include "worker/device/cuda/backend/landed_products.h"
 #include "worker/device/cuda/exchange/low_latency.h"
 #include "worker/device/cuda/exchange/normal.h"
 
@@ -201,11 +202,7 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
                                         : DispatchLowLatency(rank, of_kernels, false, stream),
                                  "dispatching rows"));
   if (has_experts()) {
-    const int all = cuda::LandedPairsMax(rank.shape, step.cover);
-    for (int first = 0; first < all; first += pass_pairs_) {
-      const cuda::PairWindow window{.first = first, .count = std::min(pass_pairs_, all - first)};
-      SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, window, stream));
-    }
+    SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, stream));
   }
   const auto* const answers = reinterpret_cast<const std::uint16_t*>(answers_->data());
   const auto combine = [&](auto* y) {
@@ -219,8 +216,23 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
 }
 
 absl::Status CudaExchange::RunExperts(const ExchangeStep& step,
-                                      const cuda::ExchangeStep& of_kernels,
-                                      const cuda::PairWindow& window, cudaStream_t stream) {
+                                      const cuda::ExchangeStep& of_kernels, cudaStream_t stream) {
+  const cuda::ExchangeRank& rank = member_->rank();
+  LandedProducts landed(static_cast<const CudaTable&>(*step.experts), *workspace_, stream,
+                        &shared_->fault);
+  if (landed.Serves(rank, of_kernels, ExpectedRowsPerExpert(spec_, step.cover))) {
+    return landed.Run(rank, of_kernels, reinterpret_cast<std::uint16_t*>(answers_->data()));
+  }
+  const int all = cuda::LandedPairsMax(rank.shape, step.cover);
+  for (int first = 0; first < all; first += pass_pairs_) {
+    const cuda::PairWindow window{.first = first, .count = std::min(pass_pairs_, all - first)};
+    SY_RETURN_IF_ERROR(RunPass(step, of_kernels, window, stream));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CudaExchange::RunPass(const ExchangeStep& step, const cuda::ExchangeStep& of_kernels,
+                                   const cuda::PairWindow& window, cudaStream_t stream) {
   const auto& table = static_cast<const CudaTable&>(*step.experts);
   const std::int32_t experts = table.slots();
   SY_RETURN_IF_ERROR(shared_->fault.Check(

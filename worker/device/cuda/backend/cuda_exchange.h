@@ -50,7 +50,9 @@ class CudaExchange final : public Exchange {
   [[nodiscard]] absl::Status CheckCodecs(const StepCodecs& codecs) const;
   absl::Status Enqueue(const ExchangeStep& step, cudaStream_t stream);
   absl::Status RunExperts(const ExchangeStep& step, const cuda::ExchangeStep& of_kernels,
-                          const cuda::PairWindow& window, cudaStream_t stream);
+                          cudaStream_t stream);
+  absl::Status RunPass(const ExchangeStep& step, const cuda::ExchangeStep& of_kernels,
+                       const cuda::PairWindow& window, cudaStream_t stream);
 
   CudaShared* const shared_;
   const ExchangeSpec spec_;

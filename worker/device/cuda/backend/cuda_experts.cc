@@ -28,6 +28,14 @@ bool IsPlain(const ExpertFacts& facts) {
              (facts.route == Route::kFp8 ? cuda::Rounding::kFp8Group : cuda::Rounding::kBf16);
 }
 
+// The rows of FP8 are taken as they are, whatever the expert would round others to.
+bool TakesLandedRows(const ExpertFacts& facts) {
+  const bool reads = facts.route == Route::kFp8 ||
+                     (facts.route == Route::kBf16 && facts.inputs.format == cuda::Rounding::kBf16);
+  return reads && IsPlain(facts) && facts.down.output_scales == nullptr &&
+         facts.down.biases == nullptr;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEntry> entries,
@@ -56,6 +64,15 @@ absl::StatusOr<std::unique_ptr<CudaTable>> CudaTable::Create(std::vector<TableEn
           const ExpertFacts& facts = static_cast<const CudaPackedExpert&>(*e.weights).facts();
           return facts.route != of || IsPlain(facts);
         });
+  }
+  if (slots > 0) {
+    const Route first = table->expert(0).facts().route;
+    const bool all =
+        std::all_of(table->entries_.begin(), table->entries_.end(), [first](const TableEntry& e) {
+          const ExpertFacts& facts = static_cast<const CudaPackedExpert&>(*e.weights).facts();
+          return facts.route == first && TakesLandedRows(facts);
+        });
+    if (all) table->landed_route_ = first;
   }
   std::size_t at = facts_bytes;
   for (const auto& [route, type] : cuda::kGroupedRoutes) {

@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -66,6 +67,9 @@ class CudaTable final : public ExpertTable {
   [[nodiscard]] bool MakesHidden(cuda::Route route) const {
     return makes_hidden_[static_cast<std::size_t>(route)];
   }
+  // The route of all experts, if they read rows as they travel in FP8 or BF16 and nothing but the
+  // epilogues of products of prefill makes h and answers of the sums.
+  [[nodiscard]] std::optional<cuda::Route> landed_route() const { return landed_route_; }
 
  private:
   // [slots] each, in device memory.
@@ -82,6 +86,7 @@ class CudaTable final : public ExpertTable {
   // By route, of which only those of grouped_gemm.h have some, and by Matrix.
   std::array<std::array<Pointers, 2>, cuda::kRoutes> pointers_{};
   std::array<bool, cuda::kRoutes> makes_hidden_{};
+  std::optional<cuda::Route> landed_route_;
 };
 
 }  // namespace switchyard

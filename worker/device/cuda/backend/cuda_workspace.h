@@ -48,6 +48,7 @@ class CudaWorkspace final : public Workspace {
  private:
   friend class ExpertPasses;
   friend class ExpertProducts;
+  friend class LandedProducts;
   CudaWorkspace(const MoeShape& shape, std::int64_t pairs_max);
 
   const MoeShape shape_;

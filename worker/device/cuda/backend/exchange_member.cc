@@ -47,8 +47,9 @@ std::size_t PlaceLists(const cuda::ExchangeShape& shape, std::byte* base,
   Pieces pieces;
   rows->counts = pieces.Take<std::int32_t>(base, experts);
   rows->offsets = pieces.Take<std::int32_t>(base, experts + 1);
-  rows->row_index =
-      pieces.Take<std::int32_t>(base, static_cast<std::size_t>(cuda::ExchangeSlotsMax(shape)));
+  // Products read whole tiles of it.
+  rows->row_index = pieces.Take<std::int32_t>(
+      base, static_cast<std::size_t>(cuda::ExchangeSlotsMax(shape)) + cuda::kIndexBehind);
   rows->slots = pieces.Take<std::int32_t>(base, choices);
   rows->weights = pieces.Take<float>(base, choices);
   return pieces.used();

@@ -13,9 +13,6 @@ namespace {
 using cuda::Padded;
 using cuda::Route;
 
-// From so many pairs of an expert on, on average, the products of prefill are faster.
-constexpr std::int32_t kPrefillPairs = 32;
-
 }  // namespace
 
 void ExpertProducts::Expect(Route route, std::int32_t pairs, std::int32_t busiest) {
@@ -29,7 +26,7 @@ void ExpertProducts::Expect(Route route, std::int32_t pairs, std::int32_t busies
 void ExpertProducts::Choose(bool amax) {
   for (const auto& [route, type] : cuda::kGroupedRoutes) {
     RouteUse& use = UseOf(route);
-    use.prefill = use.pairs >= kPrefillPairs * std::max(use.experts, 1) &&
+    use.prefill = use.pairs >= kPairsForPrefill * std::max(use.experts, 1) &&
                   HasPrefillProduct(Weights(route, Matrix::kGateUp)) &&
                   HasPrefillProduct(Weights(route, Matrix::kDown));
     use.makes_hidden = use.prefill && !amax && table_.MakesHidden(route);

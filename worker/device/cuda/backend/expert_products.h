@@ -17,6 +17,9 @@
 
 namespace switchyard {
 
+// From so many pairs of an expert on, on average, the products of prefill are faster.
+constexpr std::int32_t kPairsForPrefill = 32;
+
 // The lists of a pass, in device memory.
 struct GroupedPairs {
   cuda::PairList list;

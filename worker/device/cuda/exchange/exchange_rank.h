@@ -76,12 +76,15 @@ struct ExchangeRank {
   int sms = 132;
 };
 
+constexpr int kIndexBehind = 128;
+
 // The lists of a step, in memory of the rank's device; for as many slots as the rank can get,
 // ExchangeSlotsMax. A dispatch writes them all.
 struct ExchangeRows {
   std::int32_t* counts = nullptr;   // [experts_of_rank]
   std::int32_t* offsets = nullptr;  // [experts_of_rank + 1]
-  // [slots]: the number of the row (ExchangeLayout::Place), from the heap's `rows` on.
+  // [slots + kIndexBehind]: the number of the row (ExchangeLayout::Place), from the heap's `rows`
+  // on. What is behind the step's slots means nothing, and products may read it.
   std::int32_t* row_index = nullptr;
   // [ranks * tokens_max * top_k], of a source's token and choice: its slot, or -1; its weight.
   std::int32_t* slots = nullptr;

@@ -73,7 +73,8 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
     for (int i = first; i < args.step.tokens * parts; i += warps) {
       SendColumns<kFormat>(group, args.step, i / parts, i % parts);
     }
-    const Words words(group, number);
+    Words words(group, number);
+    words.MeanStep(args.hash, args.step.cover);
     const bool is_last = words.IsLast(&group.state->normal.rows_sent, senders);
     if (is_last) words.Tell(kRowsWord, 0, 0);
     if (__syncthreads_or(is_last ? 1 : 0) != 0) AwaitRows(group, words);

@@ -32,7 +32,9 @@ class NormalLists {
         state_(group.state->normal),
         number_(number),
         words_(group, number),
-        memory_(*memory) {}
+        memory_(*memory) {
+    words_.MeanStep(hash, step.cover);
+  }
 
   // By every CTA below kListCtas.
   __device__ __forceinline__ void Make() {
@@ -85,8 +87,7 @@ class NormalLists {
       uint4 said;
       int tokens = 0;
       if (words_.Await(source, kTableWord, &said)) {
-        const bool alike = said.y == hash_ && static_cast<int>(said.x >> 16) == step_.cover;
-        if (alike) {
+        if (words_.IsAlike(said)) {
           tokens = min(static_cast<int>(said.x & 0xffffU), step_.cover);
         } else {
           Lose(group_, source, number_, ExchangeFault::kMismatch);
@@ -204,7 +205,7 @@ class NormalLists {
   const std::uint32_t hash_;
   NormalState& state_;
   const std::uint32_t number_;
-  const Words words_;
+  Words words_;
   Memory& memory_;
 };
 

@@ -21,6 +21,17 @@ class Words {
   __device__ __forceinline__ Words(const ExchangeRank& group, std::uint32_t number)
       : group_(group), number_(number), tag_(TagOf(group, number)) {}
 
+  // What this rank's table says. One that gives this rank up may have said before that it means
+  // another step, which is then the reason.
+  __device__ __forceinline__ void MeanStep(std::uint32_t hash, int cover) {
+    hash_ = hash;
+    cover_ = cover;
+  }
+  // Whether a table's word is of this rank's step.
+  [[nodiscard]] __device__ __forceinline__ bool IsAlike(const uint4& said) const {
+    return said.y == hash_ && static_cast<int>(said.x >> 16) == cover_;
+  }
+
   // Every thread of a CTA calls it once it has written its part. True in one thread of the last of
   // `ctas`: all has been written then, and Tell vouches for it.
   __device__ __forceinline__ bool IsLast(std::uint32_t* counter, std::uint32_t ctas) const {
@@ -58,11 +69,17 @@ class Words {
     }
     FenceSystem();
     if (word == kTableWord || (said->z >> group_.rank & 1U) == 0) return true;
-    Lose(group_, source, number_, ExchangeFault::kTimeout);
+    Lose(group_, source, number_, ReasonOf(source));
     return false;
   }
 
  private:
+  // Of one that has given this rank up.
+  [[nodiscard]] __device__ __forceinline__ ExchangeFault ReasonOf(int source) const {
+    const uint4 table = LoadSystem(At(group_.rank, source, kTableWord));
+    const bool another = cover_ != 0 && table.w == tag_ && !IsAlike(table);
+    return another ? ExchangeFault::kMismatch : ExchangeFault::kTimeout;
+  }
   [[nodiscard]] __device__ __forceinline__ std::byte* At(int of, int source, int word) const {
     return group_.heaps[of] + group_.layout.Header(group_.shape, 0, source) + word * 16;
   }
@@ -70,6 +87,8 @@ class Words {
   const ExchangeRank& group_;
   const std::uint32_t number_;
   const std::uint32_t tag_;
+  std::uint32_t hash_ = 0;
+  int cover_ = 0;  // 0: not known
 };
 
 }  // namespace switchyard::cuda

@@ -61,6 +61,7 @@ class Gatherer {
 
  private:
   __device__ void Tile(int first_row) {
+    scale_place_ = first_row % 4;                 // as the copy engine leaves scales
     std::uint32_t from[2 * GatherRows::kGroups];  // in units of 16 bytes
 #pragma unroll
     for (int i = 0; i < 2 * GatherRows::kGroups; ++i) {
@@ -112,7 +113,7 @@ class Gatherer {
     for (int i = 0; i < (Fp8 ? 2 : 0); ++i) {
       const int row = GatherRows::Row(warp_, 32 * i + lane_);
       if (row < kTileRows && 32 * i + lane_ < 8 * GatherRows::kGroups) {
-        sm90::Gather4(sm90::SharedAddress(&shared_->a_scales[at_.stage][row]),
+        sm90::Gather4(sm90::SharedAddress(&shared_->a_scales[at_.stage][row + scale_place_]),
                       args_.a_scales + scale_from[i] + k * args_.a_scales_row);
       }
     }
@@ -135,6 +136,7 @@ class Gatherer {
   StageCursor at_{.stage = 0, .phase = 1};
   StageCursor done_;
   int pending_ = 0;
+  int scale_place_ = 0;
 };
 
 }  // namespace switchyard::cuda

@@ -1,6 +1,7 @@
 // The launches of the prefill kernels share these checks, tensor maps and the cluster launch.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <cuda_runtime.h>
@@ -39,10 +40,10 @@ inline bool IsValidScales(const float* scales, const PrefillGather& gather) {
 inline constexpr int kPrefillCluster = 2;
 inline constexpr int kPrefillStages = 4;
 
-// One block on each SM, in whole clusters.
+// One block on each SM that it may take (0: all), in whole clusters.
 template <PrefillKind Kind, bool Gather>
 cudaError_t LaunchPersistent(const PrefillArgs& args, const CUtensorMap& a, const CUtensorMap& b0,
-                             const CUtensorMap& b1, cudaStream_t stream) {
+                             const CUtensorMap& b1, cudaStream_t stream, int sms = 0) {
   const auto kernel = PrefillKernel<Kind, Gather, kPrefillCluster, kPrefillStages>;
   constexpr std::size_t kBytes = sizeof(PrefillShared<kPrefillStages>);
   int device = 0;
@@ -51,6 +52,7 @@ cudaError_t LaunchPersistent(const PrefillArgs& args, const CUtensorMap& a, cons
   if (error != cudaSuccess) return error;
   error = cudaDeviceGetAttribute(&processors, cudaDevAttrMultiProcessorCount, device);
   if (error != cudaSuccess) return error;
+  if (sms != 0) processors = std::min(processors, sms);
   error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kBytes);
   if (error != cudaSuccess) return error;
   cudaLaunchAttribute attribute = {};

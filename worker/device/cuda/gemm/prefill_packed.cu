@@ -12,21 +12,27 @@ bool IsValidCall(const PrefillRows& rows, const GemmGroups& groups, const Packed
       rows.count >= std::int64_t{1} << 31) {
     return false;
   }
-  if (fp8 && (!IsAligned(rows.scales) || rows.scale_stride % 4 != 0)) return false;
+  if (rows.index != nullptr && rows.count > (std::int64_t{1} << 36) / rows.stride) return false;
+  if (fp8 && rows.index == nullptr && (!IsAligned(rows.scales) || rows.scale_stride % 4 != 0)) {
+    return false;
+  }
+  if (fp8 && rows.scales == nullptr) return false;
   if (weights.type == WeightType::kInt8 && rows.scales == nullptr) return false;
   return groups.counts != nullptr && groups.offsets != nullptr && groups.groups > 0 &&
-         scratch.units_taken != nullptr;
+         scratch.units_taken != nullptr && (scratch.sms == 0 || scratch.sms >= 2);
 }
 
-template <PrefillKind Kind>
+template <PrefillKind Kind, bool Gather = false>
 cudaError_t Launch(const PrefillRows& rows, const GemmGroups& groups, const PackedWeights& weights,
                    const PrefillScratch& scratch, PrefillArgs args, cudaStream_t stream) {
   const std::int64_t row_bytes = RowBytesOf(weights.type, weights.k);
   CUtensorMap a = {};
-  const cudaError_t error = EncodeTensorMap(
-      {.data = rows.rows, .row_bytes = row_bytes, .rows = rows.count, .stride = rows.stride},
-      kTileRows, &a);
-  if (error != cudaSuccess) return error;
+  if constexpr (!Gather) {
+    const cudaError_t error = EncodeTensorMap(
+        {.data = rows.rows, .row_bytes = row_bytes, .rows = rows.count, .stride = rows.stride},
+        kTileRows, &a);
+    if (error != cudaSuccess) return error;
+  }
   args.counts = groups.counts;
   args.offsets = groups.offsets;
   args.units_taken = scratch.units_taken;
@@ -41,8 +47,14 @@ cudaError_t Launch(const PrefillRows& rows, const GemmGroups& groups, const Pack
   args.k_blocks = static_cast<int>(row_bytes / kStageDepth);
   args.band = 8;
   args.a_scales = rows.scales;
-  args.a_scales_row = rows.scale_stride;
-  return LaunchPersistent<Kind, false>(args, a, a, a, stream);
+  args.a_scales_row = Gather ? 1 : rows.scale_stride;
+  args.gathered = rows.rows;
+  args.gather = {.rows = rows.index,
+                 .source_rows = rows.count,
+                 .row_bytes = rows.stride,
+                 .scales_row = rows.scale_stride,
+                 .scales_block = 1};
+  return LaunchPersistent<Kind, Gather>(args, a, a, a, stream, scratch.sms);
 }
 
 }  // namespace
@@ -60,8 +72,8 @@ bool HasPrefillProduct(const PackedWeights& weights) {
 cudaError_t LaunchPrefillSums(const PrefillRows& rows, const GemmGroups& groups,
                               const PackedWeights& weights, const PrefillSums& out,
                               const PrefillScratch& scratch, cudaStream_t stream) {
-  if (!IsValidCall(rows, groups, weights, scratch) || !IsAligned(out.out) || out.stride % 4 != 0 ||
-      out.stride < weights.n) {
+  if (!IsValidCall(rows, groups, weights, scratch) || rows.index != nullptr ||
+      !IsAligned(out.out) || out.stride % 4 != 0 || out.stride < weights.n) {
     return cudaErrorInvalidValue;
   }
   PrefillArgs args = {};
@@ -82,6 +94,23 @@ cudaError_t LaunchPrefillSums(const PrefillRows& rows, const GemmGroups& groups,
   return cudaErrorInvalidValue;
 }
 
+cudaError_t LaunchPrefillAnswers(const PrefillRows& rows, const GemmGroups& groups,
+                                 const PackedWeights& weights, const PrefillAnswers& out,
+                                 const PrefillScratch& scratch, cudaStream_t stream) {
+  if (!IsValidCall(rows, groups, weights, scratch) || rows.index != nullptr ||
+      !IsAligned(out.out) || out.stride % 8 != 0 || out.stride < weights.n) {
+    return cudaErrorInvalidValue;
+  }
+  PrefillArgs args = {};
+  args.out = out.out;
+  args.out_stride = out.stride;
+  if (weights.type == WeightType::kFp8) {
+    return Launch<PrefillKind::kFp8Answers>(rows, groups, weights, scratch, args, stream);
+  }
+  if (weights.type != WeightType::kBf16) return cudaErrorInvalidValue;
+  return Launch<PrefillKind::kBf16Answers>(rows, groups, weights, scratch, args, stream);
+}
+
 cudaError_t LaunchPrefillHidden(const PrefillRows& rows, const GemmGroups& groups,
                                 const PackedWeights& weights, const PrefillHidden& out,
                                 const PrefillScratch& scratch, cudaStream_t stream) {
@@ -97,8 +126,13 @@ cudaError_t LaunchPrefillHidden(const PrefillRows& rows, const GemmGroups& group
   args.out_stride = out.stride / value_bytes;
   args.out_scales = out.scales;
   args.out_scales_row = out.scale_stride;
-  return fp8 ? Launch<PrefillKind::kFp8Hidden>(rows, groups, weights, scratch, args, stream)
-             : Launch<PrefillKind::kBf16Hidden>(rows, groups, weights, scratch, args, stream);
+  using enum PrefillKind;
+  if (rows.index != nullptr) {
+    return fp8 ? Launch<kFp8Hidden, true>(rows, groups, weights, scratch, args, stream)
+               : Launch<kBf16Hidden, true>(rows, groups, weights, scratch, args, stream);
+  }
+  return fp8 ? Launch<kFp8Hidden>(rows, groups, weights, scratch, args, stream)
+             : Launch<kBf16Hidden>(rows, groups, weights, scratch, args, stream);
 }
 
 }  // namespace switchyard::cuda

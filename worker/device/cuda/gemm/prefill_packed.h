@@ -26,22 +26,33 @@ struct PrefillRows {
   const std::byte* rows = nullptr;  // 16-aligned
   std::int64_t stride = 0;          // bytes, a multiple of 16
   std::int64_t count = 0;           // memory for so many rows
+  // Device; or row index[s] of slot s, where rows lie elsewhere, below 64 GiB. Behind a group's it
+  // may hold anything, and is read up to 128 slots behind the last group's.
+  const std::int32_t* index = nullptr;
   // FP8: [k / 128] blocks of scales, rows fastest, `scale_stride` values from one to the next: a
-  // multiple of 4, and memory for 136 values behind the last row. INT8: a scale for each row,
-  // `scale_stride` values from one to the next.
+  // multiple of 4, and memory for 136 values behind the last row; with an index [k / 128] scales of
+  // each row, `scale_stride` values from row to row. INT8: a scale for each row, `scale_stride`
+  // values from one to the next.
   const float* scales = nullptr;
   std::int64_t scale_stride = 0;
 };
 
-// Where a product may run: one word of device memory for each stream, zero before the first launch;
-// every launch that ends leaves it zero.
+// Where a product may run. `units_taken`: one word of device memory for each stream, zero before
+// the first launch; every launch that ends leaves it zero.
 struct PrefillScratch {
   std::uint32_t* units_taken = nullptr;
+  int sms = 0;  // that the launch takes, at least two; 0: all
 };
 
 struct PrefillSums {
   float* out = nullptr;     // [slot][n], 16-aligned
   std::int64_t stride = 0;  // values, a multiple of 4
+};
+
+// Sums rounded to BF16.
+struct PrefillAnswers {
+  std::uint16_t* out = nullptr;  // [slot][n], 16-aligned
+  std::int64_t stride = 0;       // values, a multiple of 8
 };
 
 // Hidden rows: BF16(silu(gate) * up), as BF16 or, from FP8 rows, E4M3 with a scale for each 128.
@@ -55,10 +66,16 @@ struct PrefillHidden {
 // Whether the kernels take these weights: kRows128, given by group, at least 256 bytes of k.
 [[nodiscard]] bool HasPrefillProduct(const PackedWeights& weights);
 
-// `groups` have offsets. INT8 rows are multiplied by their scales here.
+// `groups` have offsets. INT8 rows are multiplied by their scales here. No index.
 [[nodiscard]] cudaError_t LaunchPrefillSums(const PrefillRows& rows, const GemmGroups& groups,
                                             const PackedWeights& weights, const PrefillSums& out,
                                             const PrefillScratch& scratch, cudaStream_t stream);
+
+// Likewise, of FP8 and BF16.
+[[nodiscard]] cudaError_t LaunchPrefillAnswers(const PrefillRows& rows, const GemmGroups& groups,
+                                               const PackedWeights& weights,
+                                               const PrefillAnswers& out,
+                                               const PrefillScratch& scratch, cudaStream_t stream);
 
 // The weights are gate's rows, then up's: n / 2 each, a multiple of 128. Not for INT8, whose
 // rounding of h takes whole rows.

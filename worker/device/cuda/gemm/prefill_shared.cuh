@@ -59,13 +59,16 @@ enum class PrefillKind {
   // The kinds below multiply experts that were packed one by one (prefill_packed.h).
   kBf16Sums,  // FP32 out
   kFp8Sums,
-  kInt8Sums,    // of INT8 products, by the scale of the row
+  kInt8Sums,     // of INT8 products, by the scale of the row
+  kBf16Answers,  // BF16 out
+  kFp8Answers,
   kBf16Hidden,  // silu(gate) * up, BF16 out
   kFp8Hidden,   // likewise, FP8 out
 };
 __host__ __device__ constexpr bool IsFp8(PrefillKind kind) {
   return kind == PrefillKind::kFp8 || kind == PrefillKind::kFp8Swiglu ||
-         kind == PrefillKind::kFp8Sums || kind == PrefillKind::kFp8Hidden;
+         kind == PrefillKind::kFp8Sums || kind == PrefillKind::kFp8Answers ||
+         kind == PrefillKind::kFp8Hidden;
 }
 __host__ __device__ constexpr bool IsGated(PrefillKind kind) {
   return kind == PrefillKind::kFp8Swiglu || kind == PrefillKind::kBf16Hidden ||

@@ -2,8 +2,9 @@
 //
 //   cuda_exchange_rank RANK RANKS EXPERT_RANKS DEVICE STEPS WIRE UNIT
 //
-// WIRE: the name of a format, or "all": each step has another. UNIT: worker, expert, or fp8: sums
-// of workers that come back as FP8, in a group of many tokens. Prints its key, reads those of all
+// WIRE: the name of a format, or "all": each step has another. UNIT: worker, expert, or in a group
+// of many tokens fp8: sums of workers that come back as FP8, or many: steps of many tokens, by
+// experts in FP8 unless WIRE is bf16. Prints its key, reads those of all
 // ranks, one a line, and prints "joined". After the line "go" it makes the steps, each of random
 // tokens that every rank can make again, compares every answer bit by bit with what the same
 // experts give over the seam's Run, and prints "ok", "wrong STEP" or the group's fault.
@@ -44,9 +45,9 @@ struct Tokens {
   }
 };
 
-Tokens RandomTokens(std::uint64_t seed) {
+Tokens RandomTokens(std::uint64_t seed, std::int32_t most) {
   SeededRng rng(seed);
-  const std::size_t count = rng.Below(kTokensMax + 1);
+  const std::size_t count = rng.Below(static_cast<std::uint64_t>(most) + 1);
   Tokens tokens;
   tokens.x = testing::GaussianBf16(count * kShape.hidden, 1.0, rng);
   std::vector<std::int32_t> experts(kShape.experts);
@@ -60,6 +61,34 @@ Tokens RandomTokens(std::uint64_t seed) {
   }
   return tokens;
 }
+
+// An expert whose weights are codes of E4M3 with scales of blocks.
+class CodedExpert {
+ public:
+  explicit CodedExpert(std::uint64_t seed) {
+    SeededRng rng(seed);
+    for (Bf16& code : codes_) code = FloatToBf16(static_cast<float>(rng.Below(31)) - 15.0F);
+    for (float& scale : scales_) scale = static_cast<float>(0.5 + rng.Uniform()) * 0.003F;
+  }
+  [[nodiscard]] ExpertWeightsView view() const {
+    const std::span<const Bf16> codes(codes_);
+    const std::span<const float> scales(scales_);
+    ExpertWeightsView view{.gate = codes.first(kSize),
+                           .up = codes.subspan(kSize, kSize),
+                           .down = codes.subspan(2 * kSize, kSize)};
+    view.gate_scales.blocks = scales.first(kBlocks);
+    view.up_scales.blocks = scales.subspan(kBlocks, kBlocks);
+    view.down_scales.blocks = scales.subspan(2 * kBlocks, kBlocks);
+    view.inputs.format = view.middle.format = ActivationFormat::kFp8Group;
+    return view;
+  }
+
+ private:
+  static constexpr std::size_t kSize = std::size_t{kShape.hidden} * kShape.intermediate;
+  static constexpr std::size_t kBlocks = kSize / (128 * 128);
+  std::vector<Bf16> codes_ = std::vector<Bf16>(3 * kSize);
+  std::vector<float> scales_ = std::vector<float>(3 * kBlocks);
+};
 
 // Memory of a device with the stream that fills it.
 class Memory {
@@ -100,26 +129,32 @@ class Memory {
 
 class RankProgram {
  public:
-  RankProgram(DeviceBackend* device, const ExchangeSpec& spec, std::int32_t rank, bool all_formats,
-              bool fp8_sums)
+  struct Steps {
+    bool all_formats = false;
+    bool fp8_sums = false;
+    std::int32_t tokens_max = kTokensMax;
+    bool fp8_experts = false;
+  };
+  RankProgram(DeviceBackend* device, const ExchangeSpec& spec, std::int32_t rank,
+              const Steps& steps)
       : device_(device),
         spec_(spec),
         rank_(rank),
+        steps_(steps),
         exchange_(OkOrAbort(device->MakeExchange(spec, rank))),
         stream_(OkOrAbort(device->MakeStream({}))),
-        workspace_(OkOrAbort(device->MakeWorkspace(kShape, kTokensMax * kShape.top_k))) {
+        workspace_(OkOrAbort(device->MakeWorkspace(kShape, steps.tokens_max * kShape.top_k))) {
     for (const NamedWireFormat& row : WireFormats()) {
-      if (!all_formats && row.format != spec.wire) continue;
+      if (!steps.all_formats && row.format != spec.wire) continue;
       const float scale = row.format == kNvfp4Format ? 13.5F : 1.0F;
       codecs_.push_back(
           OkOrAbort(device->MakeCodec({.format = row.format, .global_scale = scale})));
     }
-    if (fp8_sums) sums_ = OkOrAbort(device->MakeCodec({.format = kFp8Format}));
+    if (steps.fp8_sums) sums_ = OkOrAbort(device->MakeCodec({.format = kFp8Format}));
     std::vector<TableEntry> all;
     std::vector<TableEntry> own;
     for (std::int32_t e = 0; e < kShape.experts; ++e) {
-      const testing::RandomExpert expert(kShape, static_cast<std::uint64_t>(e) + 100);
-      all.push_back({ExpertId{e}, OkOrAbort(device->Pack(kShape, expert.view()))});
+      all.push_back({ExpertId{e}, Pack(e)});
       if (e / spec.experts_of_rank() == rank) own.push_back(all.back());
     }
     if (!own.empty()) own_ = OkOrAbort(device->MakeTable(own));
@@ -130,12 +165,13 @@ class RankProgram {
 
   std::string Run(int steps) {
     for (int number = 0; number < steps; ++number) {
-      const Tokens tokens = RandomTokens(static_cast<std::uint64_t>(number) * 100 +
-                                         static_cast<std::uint64_t>(rank_));
+      const Tokens tokens =
+          RandomTokens(static_cast<std::uint64_t>(number) * 100 + static_cast<std::uint64_t>(rank_),
+                       steps_.tokens_max);
       Memory memory(device_, stream_.get());
       std::vector<Bf16> y(tokens.x.size(), 0xffff);
       codec_ = codecs_[static_cast<std::size_t>(number) % codecs_.size()].get();
-      const ExchangeStep step{.cover = kTokensMax,
+      const ExchangeStep step{.cover = steps_.tokens_max,
                               .codecs = {.rows = RowCodec(), .sums = sums_.get()},
                               .tokens = tokens.count(),
                               .x = memory.Of(tokens.x),
@@ -155,6 +191,11 @@ class RankProgram {
   }
 
  private:
+  [[nodiscard]] std::shared_ptr<const PackedExpert> Pack(std::int32_t e) const {
+    const auto seed = static_cast<std::uint64_t>(e) + 100;
+    if (steps_.fp8_experts) return OkOrAbort(device_->Pack(kShape, CodedExpert(seed).view()));
+    return OkOrAbort(device_->Pack(kShape, testing::RandomExpert(kShape, seed).view()));
+  }
   [[nodiscard]] const Codec* RowCodec() const {
     return codec_->format() == kBf16Format ? nullptr : codec_;
   }
@@ -240,6 +281,7 @@ class RankProgram {
   DeviceBackend* const device_;
   const ExchangeSpec spec_;
   const std::int32_t rank_;
+  const Steps steps_;
   std::unique_ptr<ExpertTable> all_;
   std::unique_ptr<ExpertTable> own_;
   const std::unique_ptr<Exchange> exchange_;
@@ -260,10 +302,15 @@ int Main(int argc, char** argv) {
       .shape = kShape,
       .ranks = std::atoi(argv[2]),
       .expert_ranks = std::atoi(argv[3]),
-      .tokens_max = unit == "fp8" ? kManyTokens : kTokensMax,
+      .tokens_max = unit == "fp8" || unit == "many" ? kManyTokens : kTokensMax,
       .wire = WireFormatFromName(wire).value_or(kBf16Format),
       .unit = unit == "expert" ? CombineUnit::kPerExpert : CombineUnit::kPerWorker};
-  RankProgram program(device.get(), spec, rank, wire == "all", unit == "fp8");
+  const bool many = unit == "many";
+  RankProgram program(device.get(), spec, rank,
+                      {.all_formats = wire == "all",
+                       .fp8_sums = unit == "fp8",
+                       .tokens_max = many ? kManyTokens : kTokensMax,
+                       .fp8_experts = many && wire != "bf16"});
   std::cout << absl::BytesToHexString(program.exchange().key()) << std::endl;
   std::vector<std::string> keys(static_cast<std::size_t>(spec.ranks));
   for (std::string& key : keys) {

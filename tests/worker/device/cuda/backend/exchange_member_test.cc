@@ -87,11 +87,11 @@ TEST_P(ExchangeSumsTest, ProcessesGetTheSumsOfTheirTokens) {
 INSTANTIATE_TEST_SUITE_P(
     Groups, ExchangeSumsTest,
     ::testing::Values(Group{}, Group{.wire = "bf16"}, Group{.unit = "expert"},
-                      Group{.wire = "bf16", .unit = "expert"}, Group{.wire = "int8"},
-                      Group{.wire = "nvfp4"}, Group{.wire = "fp8_ue8m0"}, Group{.wire = "all"},
-                      Group{.wire = "all", .unit = "expert"}, Group{.unit = "fp8"},
-                      Group{.wire = "all", .unit = "fp8"}, Group{.expert_ranks = 1},
-                      Group{.ranks = 1, .unit = "expert"},
+                      Group{.wire = "bf16", .unit = "expert"}, Group{.wire = "all"},
+                      Group{.unit = "many"}, Group{.wire = "bf16", .unit = "many"},
+                      Group{.wire = "all", .unit = "many"}, Group{.wire = "all", .unit = "expert"},
+                      Group{.unit = "fp8"}, Group{.wire = "all", .unit = "fp8"},
+                      Group{.expert_ranks = 1}, Group{.ranks = 1, .unit = "expert"},
                       Group{.ranks = 4, .expert_ranks = 2, .unit = "expert"}),
     [](const auto& test) {
       const Group& group = test.param;

@@ -3,10 +3,15 @@
 // before each run, so that what is not written shows; bytes beside rows must stay.
 #include "worker/device/cuda/gemm/prefill_packed.h"
 
+#include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <ostream>
+#include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "gtest/gtest.h"
@@ -90,7 +95,32 @@ class Layer {
             .scales = block_scales_.get(),
             .scale_stride = ScaleStride()};
   }
-  [[nodiscard]] PrefillScratch scratch() const { return {units_taken_.get()}; }
+  // The same rows, of FP8 or BF16, in another order. Behind the groups the index is wrong.
+  [[nodiscard]] PrefillRows scattered() {
+    const GemmRows landed = rows_.rows(nullptr);
+    const auto count = static_cast<std::size_t>(Slots());
+    const auto stride = static_cast<std::size_t>(landed.stride);
+    std::vector<std::byte> bytes(count * stride);
+    Check(cudaMemcpy(bytes.data(), landed.rows, bytes.size(), cudaMemcpyDeviceToHost), "rows");
+    std::vector<std::int32_t> index(count);
+    std::iota(index.begin(), index.end(), 0);
+    std::shuffle(index.begin(), index.end(), std::mt19937(7));
+    std::vector<std::byte> moved(bytes.size());
+    for (std::size_t slot = 0; slot < count; slot++) {
+      std::memcpy(moved.data() + static_cast<std::size_t>(index[slot]) * stride,
+                  bytes.data() + slot * stride, stride);
+      if (slot >= static_cast<std::size_t>(slots())) index[slot] = slot % 2 == 0 ? -7 : 1 << 30;
+    }
+    scattered_ = DeviceBuffer<std::byte>(moved);
+    index_ = DeviceBuffer<std::int32_t>(index);
+    return {.rows = scattered_.get(),
+            .stride = landed.stride,
+            .count = Slots(),
+            .index = index_.get(),
+            .scales = reinterpret_cast<const float*>(scattered_.get() + landed.scale_offset),
+            .scale_stride = landed.stride / 4};
+  }
+  [[nodiscard]] PrefillScratch scratch(int sms = 0) const { return {units_taken_.get(), sms}; }
   // FP64 sums of all slots.
   [[nodiscard]] std::vector<double> Reference() const {
     const DeviceBuffer<double> out(slots() * case_.n);
@@ -126,6 +156,8 @@ class Layer {
   DeviceBuffer<const float*> scales_of_group_;
   DeviceBuffer<float> block_scales_;
   DeviceBuffer<std::uint32_t> units_taken_;
+  DeviceBuffer<std::byte> scattered_;
+  DeviceBuffer<std::int32_t> index_;
 };
 
 class PrefillPackedTest : public ::testing::TestWithParam<Case> {
@@ -134,6 +166,12 @@ class PrefillPackedTest : public ::testing::TestWithParam<Case> {
     if (!testing::HasDevice()) GTEST_SKIP() << "no CUDA device";
   }
 };
+
+std::vector<std::uint32_t> Bits(const DeviceBuffer<float>& values) {
+  std::vector<std::uint32_t> bits;
+  for (const float value : values.ToHost()) bits.push_back(std::bit_cast<std::uint32_t>(value));
+  return bits;
+}
 
 double Relative(double error, double norm) { return norm == 0 ? error : std::sqrt(error / norm); }
 
@@ -233,6 +271,63 @@ TEST_P(PrefillPackedTest, HiddenIsThatOfTheReference) {
       norm += wanted * wanted;
     }
     ASSERT_LT(Relative(error, norm), fp8 ? kHiddenBound : 8e-3) << "slot " << slot;
+  }
+}
+
+TEST_P(PrefillPackedTest, HiddenOfRowsByIndexHasTheSameBits) {
+  const Case& c = GetParam();
+  if (c.n % 256 != 0) GTEST_SKIP() << "gate and up have multiples of 128 rows";
+  if (c.type == WeightType::kInt8) GTEST_SKIP() << "no index for INT8";
+  Layer layer(c);
+  const std::int64_t n = c.n / 2;
+  const std::int64_t row_bytes = RowBytesOf(c.type, n);
+  const auto hidden = [&](const PrefillRows& from, int sms) {
+    DeviceBuffer<std::byte> rows(layer.slots() * row_bytes);
+    DeviceBuffer<float> scales(n / 128 * layer.slots());
+    rows.Fill(0xff);
+    scales.Fill(0xff);
+    EXPECT_EQ(LaunchPrefillHidden(from, layer.groups(), layer.weights(),
+                                  {.rows = rows.get(),
+                                   .stride = row_bytes,
+                                   .scales = scales.get(),
+                                   .scale_stride = layer.slots()},
+                                  layer.scratch(sms), nullptr),
+              cudaSuccess);
+    Check(cudaDeviceSynchronize(), "run");
+    return std::pair(rows.ToHost(), Bits(scales));
+  };
+  const auto wanted = hidden(layer.rows(), 0);
+  const PrefillRows scattered = layer.scattered();
+
+  for (const int sms : {0, 2, 60}) EXPECT_EQ(hidden(scattered, sms), wanted) << sms;
+}
+
+TEST_P(PrefillPackedTest, AnswersAreTheSumsRounded) {
+  const Case& c = GetParam();
+  if (c.type == WeightType::kInt8) GTEST_SKIP() << "no answers of INT8";
+  const Layer layer(c);
+  const std::int64_t stride = c.n + 8;
+  DeviceBuffer<float> sums(layer.slots() * c.n);
+  DeviceBuffer<std::uint16_t> answers(layer.slots() * stride);
+  answers.Fill(0xee);
+  ASSERT_EQ(LaunchPrefillSums(layer.rows(), layer.groups(), layer.weights(),
+                              {.out = sums.get(), .stride = c.n}, layer.scratch(), nullptr),
+            cudaSuccess);
+
+  ASSERT_EQ(
+      LaunchPrefillAnswers(layer.rows(), layer.groups(), layer.weights(),
+                           {.out = answers.get(), .stride = stride}, layer.scratch(), nullptr),
+      cudaSuccess);
+
+  Check(cudaDeviceSynchronize(), "run");
+  const std::vector<float> of_sums = sums.ToHost();
+  const std::vector<std::uint16_t> got = answers.ToHost();
+  for (std::int64_t slot = 0; slot < layer.slots(); slot++) {
+    for (std::int64_t i = 0; i < stride; i++) {
+      const Bf16 wanted =
+          i < c.n ? FloatToBf16(of_sums[static_cast<std::size_t>(slot * c.n + i)]) : Bf16{0xeeee};
+      ASSERT_EQ(got[static_cast<std::size_t>(slot * stride + i)], wanted) << slot << ", " << i;
+    }
   }
 }
 
