@@ -53,13 +53,26 @@ def one(all_objects, kind, name):
     return found
 
 
+def templates(all_objects):
+    """(name, template of Pods) of what makes Pods; the parts of a DisaggregatedSet by their own names."""
+    for each in all_objects:
+        name, spec = each["metadata"]["name"], each.get("spec", {})
+        if each["kind"] in ("StatefulSet", "Job", "Deployment"):
+            yield name, spec["template"]
+        elif each["kind"] == "LeaderWorkerSet":
+            yield name, spec["leaderWorkerTemplate"]["workerTemplate"]
+        elif each["kind"] == "DisaggregatedSet":
+            for role in spec["roles"]:
+                yield f"{name}-{role['name']}", role["spec"]["leaderWorkerTemplate"]["workerTemplate"]
+
+
 def pod_specs(all_objects):
     """(name of the object, spec of its Pods)."""
     for each in all_objects:
         if each["kind"] == "Pod":
             yield each["metadata"]["name"], each["spec"]
-        elif each["kind"] in ("StatefulSet", "Job", "Deployment"):
-            yield each["metadata"]["name"], each["spec"]["template"]["spec"]
+    for name, template in templates(all_objects):
+        yield name, template["spec"]
 
 
 def containers(spec):

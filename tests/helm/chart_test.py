@@ -20,7 +20,10 @@ EVERYTHING = {
     "pools": {
         "a": {"ranksPerPod": 2, "autoscaling": {"enabled": True}, "ringDir": "/run/rings",
               "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "one"}]},
-        "b": {"device": {"preset": "nvidia"}, "podDisruptionBudget": {"enabled": False}}},
+        "b": {"device": {"preset": "nvidia"}, "podDisruptionBudget": {"enabled": False}},
+        "c": {"workloadKind": "LeaderWorkerSet", "group": {"size": 2, "exclusiveTopology": "rack"}, "ranksPerPod": 2,
+              "device": {"preset": "nvidia"}},
+        "d": {"workloadKind": "DisaggregatedSet"}, "e": {"workloadKind": "DisaggregatedSet"}},
     "monitoring": {name: {"enabled": True} for name in ("podMonitor", "prometheusRule", "dashboards")}}
 
 
@@ -32,9 +35,9 @@ def example_objects():
 
 def served_containers(rendered):
     """Those of coordinator and workers."""
-    for each in rendered:
-        if each["kind"] == "StatefulSet":
-            yield from each["spec"]["template"]["spec"]["containers"]
+    for name, spec in chart.pod_specs(rendered):
+        if name.endswith("-coordinator") or spec["containers"][0]["name"] == "worker":
+            yield from spec["containers"]
 
 
 def secrets_of(spec):
@@ -109,7 +112,11 @@ class RefusedTest(unittest.TestCase):
         for values in ("coordinator: {replicas: 1}", "pools: {workers: {replicas: 4}}",
                        "pools: {workers: {autoscaling: {enabled: true}}}",
                        "pools: {p: {phase: mixed, netDevices: net1}}",
-                       "pools: {workers: {ranksPerPod: 8}}",
+                       "pools: {workers: {ranksPerPod: 8}}", "poolDefaults: {workloadKind: LeaderWorkerSet}",
+                       "poolDefaults: {workloadKind: LeaderWorkerSet, group: {size: 2}}",
+                       "pools: {p: {workloadKind: LeaderWorkerSet, autoscaling: {enabled: true}}}",
+                       "pools: {prefill: {phase: prefill, workloadKind: DisaggregatedSet}, "
+                       "decode: {phase: decode, workloadKind: DisaggregatedSet}}",
                        "pools: {p: {device: {preset: ascend910, argument: KIND}, image: {repository: h/n}}}",
                        "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}",
                        "security: {certificates: {source: job}}", "pools: {test-pool: {}}",
@@ -190,7 +197,7 @@ class PodsTest(unittest.TestCase):
             for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
                 self.assertEqual(container[probe]["grpc"]["port"], ports[0])
             found += 1
-        self.assertEqual(found, 4)
+        self.assertEqual(found, 8)
 
     def test_probes_need_no_certificate(self):
         for _, rendered in example_objects():
@@ -317,9 +324,12 @@ class CertificatesTest(unittest.TestCase):
 class ObjectsTest(unittest.TestCase):
     def test_names_fit(self):
         for release in ("r", "a" * 53, "switchyard", "a-" * 26 + "b"):
-            rendered = chart.objects(name=release, values={"pools": {"abcdefghijklmno": {}}})
+            rendered = chart.objects(name=release, values={"pools": {"abcdefghijklmno": {}, **{
+                f"{letter}bcdefghijklmno": {"workloadKind": kind} for letter, kind in (
+                    ("b", "LeaderWorkerSet"), ("c", "DisaggregatedSet"), ("d", "DisaggregatedSet"))}}})
             for each in rendered:
-                longest = 52 if each["kind"] == "StatefulSet" else 63
+                # A StatefulSet leaves room for a hash, and the other kinds for up to 999 groups of a StatefulSet each.
+                longest = {"StatefulSet": 52, "LeaderWorkerSet": 48, "DisaggregatedSet": 23}.get(each["kind"], 63)
                 self.assertLessEqual(len(each["metadata"]["name"]), longest, each["kind"])
 
     def test_two_releases_share_no_name_and_no_selector(self):

@@ -59,6 +59,13 @@ class Release:
         call(self.kubectl_path, "label", "namespace", self.namespace,
              f"pod-security.kubernetes.io/enforce={self.level}")
 
+    def define_groups(self):
+        """Makes LeaderWorkerSet and DisaggregatedSet known to our own cluster. Others are left as they are."""
+        if self.options.own_cluster:
+            call(self.kubectl_path, "apply", "--server-side", "-f", self.kubectl_path.parent.parent / "crds")
+            call(self.kubectl_path, "wait", "--for", "condition=Established", "--timeout", "30s", "crd",
+                 "leaderworkersets.leaderworkerset.x-k8s.io", "disaggregatedsets.disaggregatedset.x-k8s.io")
+
     def values(self):
         return ["-f", CHART / "examples/laptop.yaml", "--set", f"pools.cpu.replicas={WORKERS}",
                 "--set", f"poolDefaults.privileges={self.rights},tests.privileges={self.rights}",

@@ -1,5 +1,7 @@
 # `helm test`: whether the release serves. Each line says what was checked; the first failure ends it.
 #   COORDINATOR  host:port of its system port      WORKERS  id=host:port of theirs
+#   POOLS        pool=workers=offset of each pool whose Pods have names that only the cluster knows; a system port is
+#                the worker's port and the offset
 #   DEPLOYMENTS  names of what has to serve         SYCTL_TARGET  the coordinator's port
 #   MODELS       name=folder=golden=deployment of each model; no golden: nothing to compare with; no
 #                deployment: it has one for each phase, which the model's name finds
@@ -12,6 +14,16 @@ get() { timeout 5 wget -q -O - "http://$1$2"; }
 
 get "$COORDINATOR" /readyz >/dev/null || fail "the coordinator at $COORDINATOR is not ready"
 echo "ready: coordinator"
+for pool in ${POOLS:-}; do
+  name=${pool%%=*}
+  rest=${pool#*=}
+  found=$(syctl --timeout 10 get workers -o jsonpath='{range .workers[*]}{.pool}{" "}{.id}{" "}{.endpoint}{" "}{.state}{"\n"}{end}' |
+    awk -v pool="$name" -v offset="${rest#*=}" \
+      '$1 == pool && tolower($4) ~ /live$/ { at = split($3, part, ":"); print $2 "=" part[1] ":" part[at] + offset }')
+  count=$(echo "$found" | grep -c =) || true
+  [ "$count" -ge "${rest%%=*}" ] || fail "pool $name has $count live workers and not ${rest%%=*}"
+  WORKERS="$WORKERS $found"
+done
 for worker in $WORKERS; do
   id=${worker%%=*}
   get "${worker#*=}" /readyz >/dev/null || fail "worker $id at ${worker#*=} is not ready"

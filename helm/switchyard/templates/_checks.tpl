@@ -22,7 +22,8 @@
   (list "nodeSelector" "nodeSelector: {...}" "coordinator: {nodeSelector: {...}}, poolDefaults: {nodeSelector: {...}}" "Each role is scheduled by itself.")
   (list "etcd" "etcd: {endpoints: [...]}" "coordinator: {replicas: 1}" "The coordinator keeps its plans in a file of its volume.")
   (list "tls" "tls: {enabled: true}" "security: {certificates: {source: job}}" "Certificates belong to security.")
-  (list "workloadKind" "workloadKind: LeaderWorkerSet" "pools: {workers: {ranksPerPod: 8}}" "The chart makes StatefulSets. Ranks of one Pod are its containers.") -}}
+  (list "workloadKind" "workloadKind: LeaderWorkerSet" "poolDefaults: {workloadKind: LeaderWorkerSet}" "Each pool has a kind.")
+  (list "multinode" "multinode: true" "poolDefaults: {workloadKind: LeaderWorkerSet, group: {size: 2}}" "Groups of Pods belong to a pool.") -}}
 {{- range $moved -}}
   {{- if hasKey $.Values (index . 0) -}}
     {{- include "switchyard.instead" (dict "why" (printf "%s: no such key. %s" (index . 0) (index . 3)) "before" (index . 1) "after" (index . 2)) -}}
@@ -69,6 +70,56 @@
 {{- $ranks := int $pool.ranksPerPod -}}
 {{- if and (lt $first (int (add $other $ranks))) (lt $other (int (add $first $ranks))) -}}
   {{- include "switchyard.instead" (dict "why" (printf "%s: port and systemPort overlap, since each of the %d ranks has the next port." $at $ranks) "before" (printf "%s: {port: %d, systemPort: %d}" .name $first $other) "after" (printf "%s: {port: %d, systemPort: %d}" .name $first (int (add $first 100)))) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What a pool's kind of object cannot do: (dict "root" $ "name" ... "pool" ...). */}}
+{{- define "switchyard.checkKind" -}}
+{{- $name := .name -}}
+{{- $at := printf "pools.%s" $name -}}
+{{- $pool := .pool -}}
+{{- $kind := $pool.workloadKind -}}
+{{- $group := $pool.group -}}
+{{- if and (eq $kind "StatefulSet") (or (gt (int $group.size) 1) (gt (int $group.maxSurge) 0) $group.exclusiveTopology) -}}
+  {{- include "switchyard.instead" (dict "why" (printf "%s.group: a StatefulSet has no groups of Pods." $at) "before" (printf "%s: {group: {size: %d}}" $name (int $group.size)) "after" (printf "%s: {workloadKind: LeaderWorkerSet, group: {size: %d}}" $name (int $group.size))) -}}
+{{- end -}}
+{{- if eq $kind "DisaggregatedSet" -}}
+  {{- if $pool.autoscaling.enabled -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s.autoscaling: a DisaggregatedSet has no scale that an autoscaler could set, and takes back what is set on its parts." $at) "before" (printf "%s: {workloadKind: DisaggregatedSet, autoscaling: {enabled: true}}" $name) "after" (printf "%s: {workloadKind: LeaderWorkerSet, autoscaling: {enabled: true}}" $name)) -}}
+  {{- end -}}
+  {{- if eq (int $pool.replicas) 0 -}}
+    {{- include "switchyard.instead" (dict "why" (printf "%s.replicas: the pools of a DisaggregatedSet serve together, so none can be empty." $at) "before" (printf "%s: {workloadKind: DisaggregatedSet, replicas: 0}" $name) "after" (printf "%s: {workloadKind: DisaggregatedSet, replicas: 1}" $name)) -}}
+  {{- end -}}
+{{- end -}}
+{{- include "switchyard.checkKindStays" . -}}
+{{- end -}}
+
+{{/* Both kinds would have Pods of the same names, so that all old ones would have to end first. Only a cluster can say
+     what there is; `helm template` asks none. */}}
+{{- define "switchyard.checkKindStays" -}}
+{{- if .root.Release.IsUpgrade -}}
+  {{- $object := printf "%s-%s" (include "switchyard.fullname" .root) .name -}}
+  {{- $was := "" -}}
+  {{- $found := lookup "apps/v1" "StatefulSet" .root.Release.Namespace $object -}}
+  {{- if and $found (not (dig "metadata" "ownerReferences" list $found)) -}}{{- $was = "StatefulSet" -}}{{- end -}}
+  {{- if .root.Capabilities.APIVersions.Has "leaderworkerset.x-k8s.io/v1" -}}
+    {{- if lookup "leaderworkerset.x-k8s.io/v1" "LeaderWorkerSet" .root.Release.Namespace $object -}}{{- $was = "LeaderWorkerSet" -}}{{- end -}}
+  {{- end -}}
+  {{- if and $was (ne $was .pool.workloadKind) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "pools.%s.workloadKind: the pool is a %s. Another kind needs a pool of another name: once that one serves, take this one out." .name $was) "before" (printf "pools: {%s: {workloadKind: %s}}" .name .pool.workloadKind) "after" (printf "pools: {%s: {workloadKind: %s}, %s-2: {workloadKind: %s}}" .name $was (trunc 13 .name | trimSuffix "-") .pool.workloadKind)) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A DisaggregatedSet has between two and ten roles. */}}
+{{- define "switchyard.checkDisaggregated" -}}
+{{- $names := include "switchyard.poolsOfKind" (dict "root" . "kind" "DisaggregatedSet") | fromJsonArray -}}
+{{- if eq (len $names) 1 -}}
+  {{- $name := first $names -}}
+  {{- include "switchyard.instead" (dict "why" (printf "pools.%s.workloadKind: a DisaggregatedSet is of two pools or more, and this is the only one of that kind." $name) "before" (printf "pools: {%s: {workloadKind: DisaggregatedSet}}" $name) "after" (printf "pools: {%s: {workloadKind: LeaderWorkerSet}}, or pools: {prefill: {phase: prefill, workloadKind: DisaggregatedSet}, decode: {phase: decode, workloadKind: DisaggregatedSet}}" $name)) -}}
+{{- end -}}
+{{- if gt (len $names) 10 -}}
+  {{- include "switchyard.instead" (dict "why" (printf "pools: a DisaggregatedSet has at most 10 pools, and these are %d." (len $names)) "before" "poolDefaults: {workloadKind: DisaggregatedSet}" "after" "poolDefaults: {workloadKind: LeaderWorkerSet}") -}}
 {{- end -}}
 {{- end -}}
 
@@ -148,9 +199,11 @@
 {{- include "switchyard.checkPhases" . -}}
 {{- include "switchyard.checkNames" . -}}
 {{- include "switchyard.checkSecurity" . -}}
+{{- include "switchyard.checkDisaggregated" . -}}
 {{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
   {{- $given := default (dict) (get $.Values.pools $name) -}}
   {{- include "switchyard.checkPool" (dict "name" $name "pool" $pool "replicas" (or (hasKey $given "replicas") (hasKey $.Values.poolDefaults "replicas"))) -}}
+  {{- include "switchyard.checkKind" (dict "root" $ "name" $name "pool" $pool) -}}
 {{- end -}}
 {{- range $name, $model := include "switchyard.models" . | fromJson -}}
   {{- include "switchyard.checkModel" (dict "root" $ "name" $name "model" $model) -}}

@@ -94,8 +94,7 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $of := .of -}}
 {{- range $name, $pool := include "switchyard.pools" .root | fromJson -}}
   {{- if or (not $of) (has $name $of) -}}
-  {{- $pods := ternary $pool.autoscaling.minReplicas $pool.replicas $pool.autoscaling.enabled -}}
-  {{- $count = add $count (mul $pods $pool.ranksPerPod) -}}
+  {{- $count = add $count (mul (include "switchyard.podsOf" $pool | int) $pool.ranksPerPod) -}}
   {{- end -}}
 {{- end -}}
 {{- $count -}}
