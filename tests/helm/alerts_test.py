@@ -29,6 +29,69 @@ def promtool(*arguments):
                           timeout=120)
 
 
+def discovered(rendered):
+    """What Prometheus's discovery says of every port of the Pods: the labels before they are changed."""
+    for name, template in chart.templates(rendered):
+        pod = {"__meta_kubernetes_namespace": "default", "__meta_kubernetes_pod_name": f"{name}-0"}
+        for key, value in template["metadata"].get("labels", {}).items():
+            pod["__meta_kubernetes_pod_label_" + re.sub("[^a-zA-Z0-9_]", "_", key)] = value
+        for container in template["spec"]["containers"]:
+            for port in container.get("ports", []):
+                yield pod | {"__meta_kubernetes_pod_container_name": container["name"],
+                             "__meta_kubernetes_pod_container_port_name": port["name"]}
+
+
+def relabeled(rules, labels):
+    """The labels that are left, or None for a port that is not scraped."""
+    for rule in rules:
+        pattern = rule.get("regex", "(.*)")
+        value = ";".join(labels.get(source, "") for source in rule.get("source_labels", []))
+        if rule.get("action") == "keep":
+            if not re.fullmatch(pattern, value):
+                return None
+        elif rule.get("action") == "labelmap":
+            found = {name: re.fullmatch(pattern, name) for name in labels}
+            labels = labels | {match.group(1): labels[name] for name, match in found.items() if match}
+        else:
+            labels = labels | {rule["target_label"]: value}
+    return {name: value for name, value in labels.items() if not name.startswith("__")}
+
+
+class ScrapeTest(unittest.TestCase):
+    """A Prometheus without the operator, as the page configures it."""
+
+    def setUp(self):
+        page = (chart.ROOT / "docs/KUBERNETES.md").read_text()
+        self.text, = re.findall(r"```yaml\n(scrape_configs:.*?)```", page, re.S)
+
+    def test_promtool_accepts_it(self):
+        # Debian's is built without discovery in Kubernetes.
+        config = yaml.safe_load(self.text)
+        self.assertEqual(config["scrape_configs"][0].pop("kubernetes_sd_configs"), [{"role": "pod"}])
+        with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+            file.write(yaml.safe_dump(config))
+            file.flush()
+            done = promtool("check", "config", file.name)
+        self.assertEqual(done.returncode, 0, done.stderr + done.stdout)
+
+    def test_it_scrapes_every_rank_with_the_labels_of_the_alerts(self):
+        rules = yaml.safe_load(self.text)["scrape_configs"][0]["relabel_configs"]
+        rendered = chart.objects(values={"pools": {"a": {"ranksPerPod": 3}, "b": {
+            "workloadKind": "LeaderWorkerSet", "group": {"size": 2}, "ranksPerPod": 2}}})
+        scraped = [labels for labels in (relabeled(rules, each) for each in discovered(rendered)) if labels]
+        self.assertEqual({(each["pod"], each["container"]) for each in scraped}, {
+            ("rel-switchyard-coordinator-0", "coordinator"), *((f"rel-switchyard-{pool}-0", f"worker{rank}") for pool, rank in (
+                ("a", ""), ("a", "-1"), ("a", "-2"), ("b", ""), ("b", "-1")))})
+        self.assertEqual(len(scraped), 6)
+        for each in scraped:
+            self.assertEqual((each["namespace"], each["app_kubernetes_io_instance"]), ("default", "rel"))
+            self.assertEqual(each.get("switchyard_pool"), {"coordinator": None}.get(each["container"], each["pod"].split("-")[-2]))
+            self.assertIn(each["app_kubernetes_io_component"], ("coordinator", "worker"))
+        monitor = chart.one(chart.objects(values=ALL), "PodMonitor", "rel-switchyard")["spec"]
+        wanted = {re.sub("[./]", "_", label) for label in monitor["podTargetLabels"]}
+        self.assertLessEqual(wanted, set().union(*scraped))
+
+
 class AlertsTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
