@@ -376,6 +376,24 @@ class ObjectsTest(unittest.TestCase):
             mounts = {m["mountPath"] for m in spec["containers"][0]["volumeMounts"]}
             self.assertLessEqual({"/models/chat", "/models/draft"}, mounts)
 
+    def test_every_model_with_recorded_outputs_is_compared(self):
+        artifact = {"source": "pvc", "claim": "c", "path": "p"}
+        models = {"a": {"sizeGiB": 1, "golden": "g", "artifact": artifact},
+                  "b": {"sizeGiB": 1, "golden": "g", "artifact": artifact, "deployment": {"model": "big"}},
+                  "c": {"sizeGiB": 1, "artifact": artifact, "deployment": {"pools": ["p"]}}}
+        split = {"p": {"phase": "prefill"}, "d": {"phase": "decode"}}
+        # name=folder=golden=deployment=served: each is found by its deployment or, with one for each phase, by its name.
+        for pools, last in ((split, ("=a", "=big", "c=")), ({"p": {}}, ("a=", "b=", "c="))):
+            rendered = chart.objects(values={"models": models, "pools": pools})
+            env = chart.one(rendered, "Pod", "rel-switchyard-test")["spec"]["containers"][0]["env"]
+            given, = [each["value"].split() for each in env if each["name"] == "MODELS"]
+            self.assertEqual(given, [f"a=/models/a/p=/models/a/p/g={last[0]}", f"b=/models/b/p=/models/b/p/g={last[1]}",
+                                     f"c=/models/c/p=={last[2]}"])
+            file = chart.one(rendered, "ConfigMap", "rel-switchyard-models")["data"]["models.yaml"]
+            served = {(m["name"], m.get("model")) for m in yaml.safe_load_all(file)}
+            for name, model in (("a", "a"), ("b", "big")) if pools is split else ():
+                self.assertLessEqual({(f"{name}-prefill", model), (f"{name}-decode", model)}, served)
+
     def test_pools_scale_by_hpa_or_keda(self):
         keda = {"enabled": True, "kind": "keda", "triggers": [{"type": "prometheus", "metadata": {}}]}
         rendered = chart.objects(values={"pools": {"a": {"autoscaling": {"enabled": True, "maxReplicas": 9}},

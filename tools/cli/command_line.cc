@@ -33,6 +33,9 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
   app.add_option("--deployment", options.moe.deployment,
                  "Name of the deployment at --target, if there are several")
       ->needs(target);
+  app.add_option("--served-model", options.moe.served_model,
+                 "Name of the model at --target, if it has a deployment for each phase")
+      ->needs(target);
   app.add_option("--workers", options.moe.workers, "Number of workers to start")
       ->check(CLI::Range(1, 64))
       // Options of a deployment that is started have no effect on a running one.

@@ -178,6 +178,7 @@ class DeploymentMoe final : public MoeProvider {
   absl::Status Open() {
     StepSessionsRequest request;
     request.common.deployment = options_.deployment;
+    request.common.model = options_.served_model;
     request.common.record_amax = options_.record_amax;
     if (options_.in_lockstep) request.common.binding = BindingChoice::kCollective;
     request.choice = options_.mode;

@@ -17,6 +17,7 @@ namespace switchyard::qwen3_moe {
 // Options of the provider for a deployment that already runs.
 struct DeploymentMoeOptions {
   std::string deployment;          // its name; may be empty if there is only one
+  std::string served_model;        // or its model's, which may have a deployment for each phase
   std::optional<ModeChoice> mode;  // unset: the plan's modes
   // The path that rows must take for the check to pass: "mapped", "messages", "grpc", "inproc".
   // Empty: any.

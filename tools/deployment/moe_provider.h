@@ -70,6 +70,8 @@ struct MoeOptions {
   std::string target{};
   std::string tls_dir{};     // for mutual TLS with it, as in ClientOptions
   std::string deployment{};  // its name at `target`; may be empty if there is only one
+  // Or the name of the model at `target`, which may have a deployment for each phase.
+  std::string served_model{};
   std::int32_t workers = 4;  // number of workers to start
   // Or "shm", "tcp", "gateway", "group" (binding collective); without `target` also "loopback".
   std::string transport = "auto";

@@ -148,6 +148,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
   }
   DeploymentMoeOptions moe;
   moe.deployment = options.deployment;
+  moe.served_model = options.served_model;
   moe.record_amax = options.record_amax;
   moe.mode = ModeChoiceFromName(options.mode);
   moe.in_lockstep = options.transport == kGroup;

@@ -3,8 +3,8 @@
 #   POOLS        pool=workers=offset of each pool whose Pods have names that only the cluster knows; a system port is
 #                the worker's port and the offset
 #   DEPLOYMENTS  names of what has to serve         SYCTL_TARGET  the coordinator's port
-#   MODELS       name=folder=golden=deployment of each model; no golden: nothing to compare with; no
-#                deployment: it has one for each phase, which the model's name finds
+#   MODELS       name=folder=golden=deployment=served of each model; no golden: nothing to compare with; no
+#                deployment: it has one for each phase, which the name finds that it is served by
 set -eu
 fail() {
   echo "FAILED: $*"
@@ -39,10 +39,12 @@ for model in $MODELS; do
   folder=${rest%%=*}
   rest=${rest#*=}
   golden=${rest%%=*}
-  deployment=${rest#*=}
+  rest=${rest#*=}
+  deployment=${rest%%=*}
+  served=${rest#*=}
   checkpoints="$checkpoints --checkpoint $folder"
   [ -n "$golden" ] || continue
-  verify --target "$SYCTL_TARGET" ${SYCTL_TLS_DIR:+--tls-dir "$SYCTL_TLS_DIR"} ${deployment:+--deployment "$deployment"} --model "$folder" --golden "$golden" ||
+  verify --target "$SYCTL_TARGET" ${SYCTL_TLS_DIR:+--tls-dir "$SYCTL_TLS_DIR"} ${deployment:+--deployment "$deployment"} ${served:+--served-model "$served"} --model "$folder" --golden "$golden" ||
     fail "model $name does not give the recorded outputs"
 done
 for target in "coordinator=$COORDINATOR" $WORKERS; do

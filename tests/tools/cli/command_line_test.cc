@@ -89,6 +89,15 @@ TEST(CommandLineTest, NamesADeploymentOfARunningCoordinatorAlone) {
   EXPECT_EQ(Parse({"--model", "m", "--deployment", "two"}, refused), kExitUsage);
 }
 
+TEST(CommandLineTest, NamesAModelOfARunningCoordinatorAlone) {
+  CommonOptions options;
+  EXPECT_EQ(Parse({"--model", "m", "--target", "host:1", "--served-model", "chat"}, options),
+            std::nullopt);
+  EXPECT_EQ(options.moe.served_model, "chat");
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--served-model", "chat"}, refused), kExitUsage);
+}
+
 TEST(CommandLineTest, OpensAModelWithTheReferenceMoe) {
   const RandomModel model({.seed = 71});
   const CommonOptions options{

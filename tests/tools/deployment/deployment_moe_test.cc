@@ -194,5 +194,17 @@ TEST_F(DeploymentMoeTest, TakesTheDeploymentThatIsNamedAndSaysWhichThereIsNot) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("no-such-deployment"));
 }
 
+TEST_F(DeploymentMoeTest, TakesTheModelThatIsNamedAndSaysWhichThereIsNot) {
+  DeploymentMoeOptions options;
+  options.served_model = "sqlite-moe-7m";  // the last component of the checkpoint's path
+  SY_ASSERT_OK(Open(options));
+
+  options.served_model = "no-such-model";
+
+  const absl::Status refused = Open(options).status();
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownModel));
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("no-such-model"));
+}
+
 }  // namespace
 }  // namespace switchyard::qwen3_moe
