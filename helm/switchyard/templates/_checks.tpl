@@ -94,8 +94,8 @@
 {{- include "switchyard.checkKindStays" . -}}
 {{- end -}}
 
-{{/* Both kinds would have Pods of the same names, so that all old ones would have to end first. Only a cluster can say
-     what there is; `helm template` asks none. */}}
+{{/* All Pods of the old object would end at once, those of StatefulSet and LeaderWorkerSet before new ones of the same
+     names can start. Only a cluster can say what there is; `helm template` asks none. */}}
 {{- define "switchyard.checkKindStays" -}}
 {{- if .root.Release.IsUpgrade -}}
   {{- $object := printf "%s-%s" (include "switchyard.fullname" .root) .name -}}
@@ -104,6 +104,13 @@
   {{- if and $found (not (dig "metadata" "ownerReferences" list $found)) -}}{{- $was = "StatefulSet" -}}{{- end -}}
   {{- if .root.Capabilities.APIVersions.Has "leaderworkerset.x-k8s.io/v1" -}}
     {{- if lookup "leaderworkerset.x-k8s.io/v1" "LeaderWorkerSet" .root.Release.Namespace $object -}}{{- $was = "LeaderWorkerSet" -}}{{- end -}}
+  {{- end -}}
+  {{- if .root.Capabilities.APIVersions.Has "disaggregatedset.x-k8s.io/v1" -}}
+    {{- $found := lookup "disaggregatedset.x-k8s.io/v1" "DisaggregatedSet" .root.Release.Namespace (include "switchyard.disaggregatedName" .root) -}}
+    {{- $name := .name -}}
+    {{- range dig "spec" "roles" list $found -}}
+      {{- if eq .name $name -}}{{- $was = "DisaggregatedSet" -}}{{- end -}}
+    {{- end -}}
   {{- end -}}
   {{- if and $was (ne $was .pool.workloadKind) -}}
     {{- include "switchyard.instead" (dict "why" (printf "pools.%s.workloadKind: the pool is a %s. Another kind needs a pool of another name: once that one serves, take this one out." .name $was) "before" (printf "pools: {%s: {workloadKind: %s}}" .name .pool.workloadKind) "after" (printf "pools: {%s: {workloadKind: %s}, %s-2: {workloadKind: %s}}" .name $was (trunc 13 .name | trimSuffix "-") .pool.workloadKind)) -}}
