@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-scrape k8s-drills k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-scrape k8s-drills k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -149,6 +149,11 @@ k8s-life: ## change a release there in every planned way, and some others, while
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
 	@/usr/bin/python3 -B tests/helm/life_test.py
+
+k8s-groups: ## pools as LeaderWorkerSet and DisaggregatedSet there, with their real controller
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/groups_test.py
 
 k8s-scrape: ## scrape a release there with a real Prometheus, and lose a worker
 	@scripts/bootstrap build test k8s
