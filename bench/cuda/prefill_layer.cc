@@ -190,8 +190,7 @@ void PrefillLayer::Second(int rank, int part, int layer, int sms, cudaStream_t s
 void PrefillLayer::RunPart(int rank, int part, int layer, int sms, cudaStream_t stream) {
   groups_.front()->Select(rank);
   First(rank, part, layer, sms, stream);
-  // The exchange has left its SMs by the end of it.
-  Second(rank, part, layer, 0, stream);
+  Second(rank, part, layer, sms, stream);
 }
 
 void PrefillLayer::Products(int rank, int i) { RunPart(rank, 0, i, 0, lanes_[At(rank)].exchange); }
