@@ -308,18 +308,21 @@ void Coordinator::On(const StoreWritten& event) {
 }
 
 // By name, else by model, else any: where only one deployment exists, a source need not name it.
-bool Coordinator::Matches(const OpenSessionRequest& request, const DeploymentSpec& spec) {
+bool Coordinator::Matches(const SessionRequested& event, const DeploymentSpec& spec) {
+  const OpenSessionRequest& request = event.request;
+  if (event.tenant != nullptr && !event.tenant->MayUse(spec.model)) return false;
   // The name decides; whether the model agrees is checked with the rest of the request.
   if (!request.deployment.empty()) return spec.name == request.deployment;
   return request.model.empty() || spec.model == request.model;
 }
 
-absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequest& request) {
+absl::StatusOr<DeploymentController*> Coordinator::FindFor(const SessionRequested& event) {
+  const OpenSessionRequest& request = event.request;
   std::vector<std::string> names;
   std::vector<std::string> of_phase;
   for (auto& [name, controller] : deployments_) {
     const DeploymentSpec& spec = controller.planned().spec;
-    if (!Matches(request, spec) || controller.deleting()) continue;
+    if (!Matches(event, spec) || controller.deleting()) continue;
     names.push_back(name);
     if (spec.Serves(request.phase)) of_phase.push_back(name);
   }
@@ -336,9 +339,13 @@ absl::StatusOr<DeploymentController*> Coordinator::FindFor(const OpenSessionRequ
   // Retryable, unlike a name that does not exist: the source may have been started together with
   // the apply.
   const std::string coming =
-      applies_.Find([&](const DeploymentSpec& spec) { return Matches(request, spec); });
+      applies_.Find([&](const DeploymentSpec& spec) { return Matches(event, spec); });
   if (!coming.empty()) return DeploymentBusy(coming, "being applied");
-  if (deletions_.Has(request.deployment)) return DeploymentLeaves(request.deployment);
+  DeploymentController* const named = Find(request.deployment);
+  if (named != nullptr && deletions_.Has(request.deployment) &&
+      Matches(event, named->planned().spec)) {
+    return DeploymentLeaves(request.deployment);
+  }
   if (!request.deployment.empty()) return NoDeployment(request.deployment);
   return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownModel,
                    absl::StrFormat("no deployment serves model \"%s\"; apply one", request.model),
@@ -351,20 +358,26 @@ bool Coordinator::EveryWorkerChecksOpeners() const {
                      [](const auto& entry) { return entry.second.checks_opener; });
 }
 
-absl::StatusOr<SessionGrant> Coordinator::Grant(const OpenSessionRequest& request) {
-  SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(request));
+absl::StatusOr<SessionGrant> Coordinator::Grant(const SessionRequested& event) {
+  const OpenSessionRequest& request = event.request;
+  SY_ASSIGN_OR_RETURN(DeploymentController * controller, FindFor(event));
   // A session on a plan that lost a worker would fail at its first step.
   SY_RETURN_IF_ERROR(controller->CheckServing());
   const ServingEpoch& serving = controller->serving();
+  // While a deployment changes its model, the plan that serves is of the one before.
+  if (event.tenant != nullptr && !event.tenant->MayUse(serving.plan()->model)) {
+    return DeploymentBusy(serving.plan()->deployment, "being changed");
+  }
   SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
                       CompleteSessionRequest(request, controller->planned(), *serving.plan(),
                                              serving.Capabilities()));
-  const std::string opener = EveryWorkerChecksOpeners() ? request.caller : "";
+  const absl::string_view named = EveryWorkerChecksOpeners() ? request.caller : absl::string_view();
+  const SessionTable::Opener opener{.named = named, .tenant = event.tenant.get()};
   return sessions_.Open(complete, opener, *serving.update(), controller->record().grant_key, now_);
 }
 
 void Coordinator::On(const SessionRequested& event) {
-  out_.Add(AnswerSession{event.id, Grant(event.request)});
+  out_.Add(AnswerSession{event.id, Grant(event)});
 }
 
 void Coordinator::On(const SessionEnded& event) {
@@ -375,7 +388,7 @@ void Coordinator::On(const WatchStarted& event) {
   const DeploymentController* deployment = Find(event.request.deployment);
   // Its sessions have ended: one that dials again must not be taken over by its successor.
   if (deployment != nullptr && deployment->freed()) deployment = nullptr;
-  sessions_.Watch(event.watch, event.request, deployment, event.peer, now_);
+  sessions_.Watch(event, deployment, now_);
 }
 
 void Coordinator::On(const WatchStopped& event) { sessions_.StopWatch(event.watch, now_); }

@@ -116,10 +116,10 @@ class Coordinator {
   void FinishDuty(const Duties::Change& change, const absl::Status& status);
   [[nodiscard]] DeploymentView ViewOf(const DeploymentController& controller, TimePoint now) const;
   [[nodiscard]] WorkerView ViewOf(const Member& member, TimePoint now) const;
-  // How a source finds its deployment.
-  static bool Matches(const OpenSessionRequest& request, const DeploymentSpec& spec);
-  absl::StatusOr<DeploymentController*> FindFor(const OpenSessionRequest& request);
-  absl::StatusOr<SessionGrant> Grant(const OpenSessionRequest& request);
+  // How a source finds its deployment. To its tenant there are only those whose model it may use.
+  static bool Matches(const SessionRequested& event, const DeploymentSpec& spec);
+  absl::StatusOr<DeploymentController*> FindFor(const SessionRequested& event);
+  absl::StatusOr<SessionGrant> Grant(const SessionRequested& event);
   [[nodiscard]] bool EveryWorkerChecksOpeners() const;
 
   // The parts below share the options and the outbox, and so come after them.

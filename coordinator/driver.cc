@@ -111,9 +111,9 @@ void Driver::SetDuty(std::string worker, WorkerDuty duty, bool force, DutyCallba
   });
 }
 
-void Driver::OpenSession(OpenSessionRequest request, SessionCallback done) {
+void Driver::OpenSession(OpenSessionRequest request, SessionCallback done, TenantRef tenant) {
   SendRequest(opens_, std::move(done), [&](RequestId id) {
-    return SessionRequested{id, std::move(request)};
+    return SessionRequested{id, std::move(request), std::move(tenant)};
   });
 }
 
@@ -124,10 +124,10 @@ void Driver::CloseSession(SessionId session, StatusCallback done, std::string ca
   });
 }
 
-absl::StatusOr<WatchId> Driver::Watch(WatchRequest request, PlanUpdateSink* sink,
-                                      std::string peer) {
+absl::StatusOr<WatchId> Driver::Watch(WatchRequest request, PlanUpdateSink* sink, std::string peer,
+                                      TenantRef tenant) {
   return AddSink(watches_, sink, [&](WatchId id) {
-    return WatchStarted{id, std::move(request), std::move(peer)};
+    return WatchStarted{id, std::move(request), std::move(peer), std::move(tenant)};
   });
 }
 

@@ -111,11 +111,11 @@ class Driver {
 
   // Errors: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST, TOO_MANY_TOKENS, BAD_TOP_K),
   // kUnimplemented (UNSUPPORTED), kUnavailable (NOT_READY), kResourceExhausted (TOO_MANY_SESSIONS).
-  void OpenSession(OpenSessionRequest request, SessionCallback done);
+  void OpenSession(OpenSessionRequest request, SessionCallback done, TenantRef tenant = nullptr);
   void CloseSession(SessionId session, StatusCallback done, std::string caller = {});
   // `sink` is used until StopWatch has returned. Refusals come through OnClosed (session_table.h).
-  // `peer`: the address of the source, for people.
-  absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink, std::string peer = {});
+  absl::StatusOr<WatchId> Watch(WatchRequest request, PlanUpdateSink* sink, std::string peer = {},
+                                TenantRef tenant = nullptr);
   // As OnWorkerStreamClosed: once, also after OnClosed.
   void StopWatch(WatchId watch);
 

@@ -17,6 +17,7 @@
 #include "core/control_messages.h"
 #include "core/ids.h"
 #include "core/session_messages.h"
+#include "core/tenants/tenant.h"
 
 namespace switchyard {
 
@@ -101,6 +102,7 @@ struct StoreWritten {
 struct SessionRequested {
   RequestId id;
   OpenSessionRequest request;
+  TenantRef tenant = {};  // of whoever it is for
 };
 struct SessionEnded {
   RequestId id;
@@ -111,6 +113,7 @@ struct WatchStarted {
   WatchId watch;
   WatchRequest request;
   std::string peer = {};  // the address of the source, for people
+  TenantRef tenant = {};  // of its caller
 };
 struct WatchStopped {
   WatchId watch;

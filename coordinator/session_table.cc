@@ -40,8 +40,10 @@ absl::Status SessionTable::CheckRoom() const {
 }
 
 absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& request,
-                                                absl::string_view opener, const PlanUpdate& serving,
+                                                const Opener& opener, const PlanUpdate& serving,
                                                 const GrantKey& key, TimePoint now) {
+  const std::string& user = request.on_behalf_of.empty() ? request.caller : request.on_behalf_of;
+  SY_RETURN_IF_ERROR(use_.Check(opener.tenant, user, request.max_tokens));
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
   grant.session = rng_->NextId<SessionId>();
@@ -59,7 +61,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   }
   grant.tracing = options_->tracing;
   GrantClaims claims = ClaimsOf(grant);
-  claims.opener = opener;
+  claims.opener = opener.named;
   grant.signature = SignGrant(key, claims);
   // The linger time starts now: a source that dies before it watches is forgotten too.
   sessions_[grant.session] = {.deployment = request.deployment,
@@ -75,7 +77,8 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .group = request.group,
                               .workers = static_cast<std::int32_t>(serving.plan.workers.size()),
                               .owner = request.caller,
-                              .proven = true};
+                              .proven = true,
+                              .use = use_.Take(user, request.max_tokens)};
   SayOf(grant.session, sessions_[grant.session], "is opened");
   return grant;
 }
@@ -111,12 +114,25 @@ void SessionTable::End(const std::string& deployment, const absl::Status& why) {
   });
 }
 
-absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& request,
+bool SessionTable::MayKnow(const WatchStarted& start,
+                           const DeploymentController& deployment) const {
+  if (start.tenant == nullptr) return true;
+  const DeploymentSpec& spec = deployment.planned().spec;
+  if (start.tenant->MayUse(spec.model)) return true;
+  const auto known = sessions_.find(start.request.session);
+  return known != sessions_.end() && known->second.owner == start.request.caller &&
+         known->second.deployment == spec.name;
+}
+
+absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchStarted& start,
                                                           const DeploymentController* deployment,
                                                           TimePoint now) {
-  if (deployment == nullptr) return NoDeployment(request.deployment);
+  const WatchRequest& request = start.request;
+  if (deployment == nullptr || !MayKnow(start, *deployment)) {
+    return NoDeployment(request.deployment);
+  }
   const auto known = sessions_.find(request.session);
-  if (known == sessions_.end()) return Adopt(request, *deployment, now);
+  if (known == sessions_.end()) return Adopt(start, *deployment, now);
   Session& session = known->second;
   if (session.owner != request.caller) {
     if (session.proven || !IsProven(request, *deployment)) return NoSession(request.session);
@@ -128,7 +144,7 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
     }
     SayOf(request.session, session, "is taken from its claimant: its opener has shown the grant");
     sessions_.erase(known);
-    return Adopt(request, *deployment, now);
+    return Adopt(start, *deployment, now);
   }
   // A session is bound to what it was opened for; its source holds no configs for anything else.
   if (session.deployment == request.deployment && session.phase == request.phase) return &session;
@@ -142,9 +158,10 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Find(const WatchRequest& re
 // After a restart of the coordinator the session is taken from its source's word, provided that the
 // source names a plan that was announced: only a source that had a grant knows its hash. Where
 // callers are known, the grant has to be theirs: every source of the deployment knows the plan.
-absl::StatusOr<SessionTable::Session*> SessionTable::Adopt(const WatchRequest& request,
+absl::StatusOr<SessionTable::Session*> SessionTable::Adopt(const WatchStarted& start,
                                                            const DeploymentController& deployment,
                                                            TimePoint now) {
+  const WatchRequest& request = start.request;
   const bool known_caller = !request.caller.empty();
   const bool proven = known_caller && IsProven(request, deployment);
   const bool believed = !known_caller || (request.signature == GrantSignature() &&
@@ -162,6 +179,8 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Adopt(const WatchRequest& r
          {"deployment", request.deployment},
          {"epoch", absl::StrCat(request.epoch.value)}});
   }
+  // Also here: whoever closes a session and then shows its grant has it back.
+  SY_RETURN_IF_ERROR(use_.Check(start.tenant.get(), request.caller, request.max_tokens));
   SY_RETURN_IF_ERROR(CheckRoom());
   Session& session = sessions_[request.session];
   session.deployment = request.deployment;
@@ -169,13 +188,15 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Adopt(const WatchRequest& r
   session.opened = request.epoch;  // or earlier, which only its former coordinator knew
   session.owner = request.caller;
   session.proven = proven;
+  session.use = use_.Take(request.caller, request.max_tokens);
   return &session;
 }
 
-void SessionTable::Watch(WatchId watch, const WatchRequest& request,
-                         const DeploymentController* deployment, const std::string& peer,
+void SessionTable::Watch(const WatchStarted& start, const DeploymentController* deployment,
                          TimePoint now) {
-  absl::StatusOr<Session*> found = Find(request, deployment, now);
+  const WatchId watch = start.watch;
+  const WatchRequest& request = start.request;
+  absl::StatusOr<Session*> found = Find(start, deployment, now);
   if (!found.ok()) {
     out_->Add(CloseWatch{watch, found.status()});
     return;
@@ -189,7 +210,7 @@ void SessionTable::Watch(WatchId watch, const WatchRequest& request,
                                                   {{"session", ToHex(request.session)}})});
   }
   session.watch = watch;
-  session.peer = peer;
+  session.peer = start.peer;
   if (session.known_since == TimePoint()) session.known_since = now;
   // Not above what was announced: the source would then miss the epochs up to that number.
   const auto& serving = deployment->serving().update();

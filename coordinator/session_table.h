@@ -5,8 +5,9 @@
 // watch, if the store or a worker still has the plan that the source names.
 //
 // Where callers are known (mutual TLS), a session is its opener's. To anybody else it does not
-// exist: kNotFound (UNKNOWN_SESSION), with the text of an id that was never given out. Not
-// thread-safe.
+// exist: kNotFound (UNKNOWN_SESSION), with the text of an id that was never given out. Where they
+// have tenants, a deployment whose model a tenant may not use does not exist to it either, and what
+// its callers open is bounded together. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -22,6 +23,7 @@
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
 #include "coordinator/outbox.h"
+#include "coordinator/sessions/caller_use.h"
 #include "coordinator/sessions/group_table.h"
 #include "coordinator/spec/options.h"
 #include "coordinator/view.h"
@@ -39,10 +41,15 @@ class SessionTable {
   SessionTable(const CoordinatorOptions* options, Rng* rng, Outbox* out, TimePoint now)
       : options_(options), rng_(rng), out_(out), started_at_(now) {}
 
+  // Who opens a session.
+  struct Opener {
+    absl::string_view named;         // in the grant; empty: nobody is
+    const Tenant* tenant = nullptr;  // of whoever it is for; null: it has none
+  };
   // `request` is complete (coordinator/session_request.h); `serving` serves; `key` is the
-  // deployment's and signs the grant, which names `opener` unless that is empty. Errors:
-  // kResourceExhausted (TOO_MANY_SESSIONS); those of GroupTable::Claim.
-  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, absl::string_view opener,
+  // deployment's and signs the grant. Errors: kResourceExhausted (TOO_MANY_SESSIONS), also for the
+  // tenant; those of GroupTable::Claim.
+  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, const Opener& opener,
                                     const PlanUpdate& serving, const GrantKey& key, TimePoint now);
   // Ends its watch with OK. An unknown session is ignored where callers are not known, so that
   // closing twice is harmless.
@@ -50,16 +57,14 @@ class SessionTable {
   // Ends the sessions of the deployment, their watches with `why`.
   void End(const std::string& deployment, const absl::Status& why);
 
-  // `deployment` is the one that `request` names; null: it does not exist. A watch that is refused
+  // `deployment` is the one that `start` names; null: it does not exist. A watch that is refused
   // is closed at once: kNotFound (UNKNOWN_MODEL), kInvalidArgument (BAD_REQUEST) for another
   // deployment or phase than the session's, kFailedPrecondition (STALE_EPOCH) when neither the
   // session nor its plan is known, kResourceExhausted (TOO_MANY_SESSIONS). Where callers are known,
   // one that this coordinator did not open has to be proven by its grant; in the first
   // session_linger, a source of a former release, which proves nothing, is believed. A newer watch
   // of the session replaces the older one. An epoch that the source has not seen is sent at once.
-  // `peer`: of SessionView.
-  void Watch(WatchId watch, const WatchRequest& request, const DeploymentController* deployment,
-             const std::string& peer, TimePoint now);
+  void Watch(const WatchStarted& start, const DeploymentController* deployment, TimePoint now);
   // The stream of the watch has ended. Ignored for a watch that was closed.
   void StopWatch(WatchId watch, TimePoint now);
   // Sends `update` to every watch of its deployment that has an older epoch, and once more to those
@@ -93,9 +98,10 @@ class SessionTable {
     TimePoint known_since = {};
     std::optional<BindingChoice> asked_binding = {};
     GroupRequest group = {};
-    std::int32_t workers = 0;  // of the epoch
-    std::string owner = {};    // whose it is; empty: of whoever knows its id
-    bool proven = false;       // it is; else its first watch said so
+    std::int32_t workers = 0;   // of the epoch
+    std::string owner = {};     // whose it is; empty: of whoever knows its id
+    bool proven = false;        // it is; else its first watch said so
+    CallerUse::Share use = {};  // of whoever it is for
   };
 
   [[nodiscard]] absl::Status CheckRoom() const;
@@ -103,15 +109,20 @@ class SessionTable {
   void SayOf(SessionId id, const Session& session, absl::string_view what);
   static void AddBinding(const Session& session, SessionView* view);
   // The session of `request`: known, or added because its plan is known.
-  absl::StatusOr<Session*> Find(const WatchRequest& request, const DeploymentController* deployment,
+  absl::StatusOr<Session*> Find(const WatchStarted& start, const DeploymentController* deployment,
                                 TimePoint now);
-  absl::StatusOr<Session*> Adopt(const WatchRequest& request,
-                                 const DeploymentController& deployment, TimePoint now);
+  absl::StatusOr<Session*> Adopt(const WatchStarted& start, const DeploymentController& deployment,
+                                 TimePoint now);
+  // Whether the caller of `start` may learn that the deployment exists: it may use its model, or
+  // has a session of it.
+  [[nodiscard]] bool MayKnow(const WatchStarted& start,
+                             const DeploymentController& deployment) const;
 
   const CoordinatorOptions* options_;
   Rng* rng_;
   Outbox* out_;
   const TimePoint started_at_;
+  CallerUse use_;  // before the sessions, which have shares of it
   std::map<SessionId, Session> sessions_;
   std::map<WatchId, SessionId> watches_;
   GroupTable groups_;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard {
 namespace {
@@ -27,6 +28,18 @@ std::string TextOf(const OpenSessionRequest& request) {
 }
 
 }  // namespace
+
+absl::Status GroupTable::CheckRoom(const std::string& caller) const {
+  const auto of_caller = static_cast<std::size_t>(
+      std::count_if(forming_.begin(), forming_.end(),
+                    [&](const auto& entry) { return entry.second.first.caller == caller; }));
+  const bool full = forming_.size() >= kGroupsMax;
+  if (!full && (caller.empty() || of_caller < kGroupsOfCallerMax)) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                   absl::StrFormat("%d groups%s wait for their sources; try again in a minute",
+                                   full ? forming_.size() : of_caller,
+                                   full ? "" : absl::StrCat(" of ", caller)));
+}
 
 absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, Epoch epoch,
                                              Rng* rng, TimePoint now) {
@@ -56,11 +69,7 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, 
   const bool again =
       at != forming_.end() && (at->second.claimed[source] || at->second.epoch != epoch);
   if (at == forming_.end() || again) {
-    if (at == forming_.end() && forming_.size() >= kGroupsMax) {
-      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                       absl::StrFormat("%d groups wait for their sources; try again in a minute",
-                                       forming_.size()));
-    }
+    if (at == forming_.end()) SY_RETURN_IF_ERROR(CheckRoom(request.caller));
     Forming begun{.id = rng->NextId<GroupId>(),
                   .first = request,
                   .epoch = epoch,

@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
@@ -26,6 +27,9 @@ class GroupTable {
  public:
   // At most so many groups with several sources are kept.
   static constexpr std::size_t kGroupsMax = 1024;
+  // And of one caller, where callers are known: a session that is closed leaves its group here for
+  // a while, so that limits of sessions do not bound them.
+  static constexpr std::size_t kGroupsOfCallerMax = 64;
 
   // `request` is complete and wants a group. Errors: kInvalidArgument (BAD_CONFIG) for a source
   // that means another group than those before it: another number of sources, phase, mode (R40),
@@ -41,6 +45,9 @@ class GroupTable {
     std::vector<bool> claimed;
     TimePoint begun;
   };
+  // Whether `caller` may begin another group. Errors: kResourceExhausted (TOO_MANY_SESSIONS).
+  [[nodiscard]] absl::Status CheckRoom(const std::string& caller) const;
+
   // (deployment, name and caller)
   std::map<std::pair<std::string, std::string>, Forming> forming_;
 };

@@ -199,7 +199,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
   OnceSet once;
   DriverOptions driver_options = options.driver;
   SY_ASSIGN_OR_RETURN(const std::shared_ptr<const TransportSecurity> security,
-                      OpenSecurity(options.tls_dir, logger));
+                      OpenSecurity(options.tls_dir, logger, options.tenants));
   WorkerDialer dialer(kDial, security);  // outlives the driver, which dials
   SY_ASSIGN_OR_RETURN(driver_options.coordinator.dispatch,
                       DefaultsOf(options.dispatch, once, *logger));

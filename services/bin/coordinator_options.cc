@@ -272,7 +272,7 @@ OptionTable CoordinatorOptionTable(CoordinatorSettings* settings) {
   AddLimits(times, &table);
   AddDefaults(settings, &table);
   AddTracing(&times->tracing, &table);
-  AddSecurityOptions(&settings->tls_dir, &table);
+  AddSecurityOptions(&settings->tls_dir, &settings->tenants, &table);
   AddLogOptions(&settings->log, &table);
   table.rules = {InOrder("timeouts.join_settle", &times->join_settle, "timeouts.join_settle_most",
                          &times->join_settle_most),

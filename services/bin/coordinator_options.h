@@ -16,6 +16,7 @@ struct CoordinatorSettings {
 
   NetworkSettings network;
   std::string tls_dir;
+  std::string tenants;  // path of a file
   std::string reflection = "on";
   std::string page_hosts;  // with commas between
   std::string store = "sqlite:switchyard.sqlite";

@@ -54,7 +54,7 @@ void AddLogOptions(LogSettings* settings, OptionTable* table) {
                  &settings->format, {"auto", "text", "json"}));
 }
 
-void AddSecurityOptions(std::string* tls_dir, OptionTable* table) {
+void AddSecurityOptions(std::string* tls_dir, std::string* tenants, OptionTable* table) {
   table->sections.push_back({"security", "who may connect, and what they may call"});
   table->options.push_back(TextOption(
       {.key = "security.tls_dir",
@@ -63,6 +63,13 @@ void AddSecurityOptions(std::string* tls_dir, OptionTable* table) {
            "are read again when they change",
        .unset = "none: nothing is encrypted, and anybody may call"},
       tls_dir));
+  table->options.back().in_file = &PathInFolder;
+  table->options.push_back(TextOption(
+      {.key = "security.tenants",
+       .help = "File of tenants: which sources belong together, which models they may use and how "
+               "much they may have open; read again when it changes",
+       .unset = "none: every source may open sessions of all models"},
+      tenants));
   table->options.back().in_file = &PathInFolder;
 }
 

@@ -36,7 +36,7 @@ struct LogSettings {
 void AddLogOptions(LogSettings* settings, OptionTable* table);
 
 // Appends the section "security" with its options.
-void AddSecurityOptions(std::string* tls_dir, OptionTable* table);
+void AddSecurityOptions(std::string* tls_dir, std::string* tenants, OptionTable* table);
 
 // The last lines of each program's help: signals and exit codes.
 inline constexpr char kProgramFooter[] =

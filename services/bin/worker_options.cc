@@ -147,7 +147,7 @@ OptionTable WorkerOptionTable(WorkerSettings* settings) {
   AddNetwork(settings, &table);
   AddDevice(settings, &table);
   AddMemory(settings, &table);
-  AddSecurityOptions(&settings->tls_dir, &table);
+  AddSecurityOptions(&settings->tls_dir, &settings->tenants, &table);
   AddLogOptions(&settings->log, &table);
   return table;
 }

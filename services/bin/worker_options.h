@@ -21,6 +21,7 @@ struct WorkerSettings {
   Duration leave_timeout{};
   NetworkSettings network;
   std::string tls_dir;
+  std::string tenants;  // path of a file
   std::string advertise;
   std::string net_devices;
   std::string data_ports;

@@ -281,7 +281,8 @@ absl::Status Run(const WorkerSettings& options, const MakeDeviceFunction& make_d
   FatalError fault(&signals);
   worker.traces = std::make_unique<TraceExporter>(TraceExporterOptions{
       .service = "switchyard-worker", .instance = options.id, .logger = worker.logger});
-  SY_ASSIGN_OR_RETURN(worker.security, OpenSecurity(options.tls_dir, worker.logger));
+  SY_ASSIGN_OR_RETURN(worker.security,
+                      OpenSecurity(options.tls_dir, worker.logger, options.tenants));
   SY_ASSIGN_OR_RETURN(const ListenAddress listen, ParseListen(options.network.listen));
   // The ports first, because a device and its libraries may take their time: peers that connect
   // meanwhile wait and are not refused, and probes get their answers.

@@ -42,6 +42,49 @@ Roles RolesOf(const v1::Identity& row) {
   return roles;
 }
 
+std::vector<Tenant> TenantsOf(const v1::Tenants& file) {
+  std::vector<Tenant> tenants;
+  tenants.reserve(static_cast<std::size_t>(file.tenants_size()));
+  for (const v1::Tenant& row : file.tenants()) {
+    Tenant& tenant = tenants.emplace_back();
+    tenant.name = row.name();
+    tenant.ids.assign(row.ids().begin(), row.ids().end());
+    tenant.models.assign(row.models().begin(), row.models().end());
+    if (row.limits().has_sessions()) tenant.sessions_max = row.limits().sessions();
+    if (row.limits().has_tokens()) tenant.tokens_max = row.limits().tokens();
+    if (row.limits().has_gateway_memory_bytes()) {
+      tenant.gateway_memory_bytes_max = row.limits().gateway_memory_bytes();
+    }
+  }
+  return tenants;
+}
+
+// To the message a list without entries is none, which means all models: the contrary of what it
+// says. The text has been read into the message.
+absl::Status CheckModelLists(const std::string& text, const std::string& path) {
+  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, ParseYaml(text, path));
+  std::size_t index = 0;
+  for (const YAML::Node& tenant : documents.front()["tenants"]) {
+    const YAML::Node models = tenant["models"];
+    const std::string at = absl::StrCat("tenants[", index++, "].models");
+    if (!models.IsDefined() || models.size() > 0) continue;
+    return BadConfigAt(path, LineOf(models), at,
+                       "is empty; name models, or leave the key out, which allows all");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AddTenants(const std::string& path, IdentityTable* table) {
+  SY_ASSIGN_OR_RETURN(const std::string text, ReadConfigBytes(path));
+  v1::Tenants file;
+  SY_RETURN_IF_ERROR(ReadConfigText(text, path, &file));
+  SY_RETURN_IF_ERROR(CheckModelLists(text, path));
+  const absl::Status added = table->AddTenants(TenantsOf(file));
+  if (added.ok()) return added;
+  return MakeError(added.code(), Reason::kBadConfig, absl::StrCat(path, ": ", added.message()),
+                   {{"file", path}});
+}
+
 std::string InDir(const std::string& dir, const char* name) { return absl::StrCat(dir, "/", name); }
 
 }  // namespace
@@ -65,13 +108,27 @@ absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path) {
                    absl::StrCat(path, ": ", table.status().message()), {{"file", path}});
 }
 
+absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path, const std::string& tenants) {
+  SY_ASSIGN_OR_RETURN(IdentityTable table, ReadIdentities(path));
+  if (!tenants.empty()) SY_RETURN_IF_ERROR(AddTenants(tenants, &table));
+  return table;
+}
+
 absl::StatusOr<std::shared_ptr<const TransportSecurity>> OpenSecurity(const std::string& dir,
-                                                                      Logger* logger) {
-  if (dir.empty()) return nullptr;
-  SY_ASSIGN_OR_RETURN(
-      std::shared_ptr<TableWatch> identities,
-      TableWatch::Create([path = InDir(dir, kIdentitiesFile)] { return ReadIdentities(path); },
-                         std::make_shared<SteadyClock>(), logger));
+                                                                      Logger* logger,
+                                                                      const std::string& tenants) {
+  if (dir.empty() && tenants.empty()) return nullptr;
+  if (dir.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     absl::StrCat("tenants of ", tenants,
+                                  " without certificates: nobody would have an id; set tls_dir"),
+                     {{"file", tenants}});
+  }
+  const auto load = [path = InDir(dir, kIdentitiesFile), tenants] {
+    return ReadIdentities(path, tenants);
+  };
+  SY_ASSIGN_OR_RETURN(std::shared_ptr<TableWatch> identities,
+                      TableWatch::Create(load, std::make_shared<SteadyClock>(), logger));
   return TransportSecurity::Create(TlsFilesIn(dir), std::move(identities));
 }
 

@@ -27,10 +27,16 @@ TlsFiles TlsFilesIn(const std::string& dir);
 // IdentityTable::Create, naming the file.
 absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path);
 
+// The same with the tenants of another file (v1::Tenants); empty: none. Errors name the file that
+// is wrong, with the line or the place in the list, and no tenant.
+absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path, const std::string& tenants);
+
 // Null if `dir` is empty: nothing is encrypted and anybody may call. Later changes of the files are
 // seen (services/security). `logger`, which may be null, outlives the result and all credentials
-// made of it. Errors: those of ReadIdentities and TransportSecurity::Create.
-absl::StatusOr<std::shared_ptr<const TransportSecurity>> OpenSecurity(const std::string& dir,
-                                                                      Logger* logger);
+// made of it. `tenants` is the path of a file of tenants; empty: callers have none. Errors: those
+// of ReadIdentities and TransportSecurity::Create; kInvalidArgument (BAD_CONFIG) for tenants
+// without `dir`.
+absl::StatusOr<std::shared_ptr<const TransportSecurity>> OpenSecurity(
+    const std::string& dir, Logger* logger, const std::string& tenants = "");
 
 }  // namespace switchyard

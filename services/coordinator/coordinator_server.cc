@@ -35,6 +35,11 @@ StreamGuard* GuardOf(const std::shared_ptr<const TransportSecurity>& security) {
   return security == nullptr ? nullptr : security->streams();
 }
 
+TenantRef TenantOf(const std::shared_ptr<const TransportSecurity>& security,
+                   const std::string& id) {
+  return security == nullptr ? nullptr : security->TenantOf(id);
+}
+
 // One worker's stream, from its membership's beginning to its end. Deletes itself.
 class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::SessionResponse>,
                            public WorkerStreamSink {
@@ -111,7 +116,7 @@ class WatchStream final
       : ServerStream(call, kStreamQueueBytesMax), driver_(driver), plans_(plans) {}
 
   // Called in the handler, like WorkerStream::Begin.
-  void Begin(const grpc::ByteBuffer& bytes, std::string peer) {
+  void Begin(const grpc::ByteBuffer& bytes, std::string peer, TenantRef tenant) {
     // Decoding takes the buffer, whose copies share its memory.
     grpc::ByteBuffer taken(bytes);
     v1::WatchPlanRequest request;
@@ -124,7 +129,8 @@ class WatchStream final
     absl::StatusOr<WatchRequest> watched = FromProto(request);
     if (!watched.ok()) return End(watched.status());
     watched->caller = caller();
-    const absl::StatusOr<WatchId> watch = driver_->Watch(*watched, this, std::move(peer));
+    const absl::StatusOr<WatchId> watch =
+        driver_->Watch(*watched, this, std::move(peer), std::move(tenant));
     if (!watch.ok()) return End(watch.status());
     watch_ = *watch;
     BeginGuard();
@@ -357,11 +363,16 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     if (!session.ok()) return Refuse(context, session.status());
     const absl::Status known = NameCaller(CallerOf(*context), security_.get(), &*session);
     if (!known.ok()) return Refuse(context, known);
+    const std::string& user =
+        session->on_behalf_of.empty() ? session->caller : session->on_behalf_of;
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-    driver_->OpenSession(*session, [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
-      if (grant.ok()) *response = ToProto(*grant);
-      reactor->Finish(StatusToGrpc(grant.status()));
-    });
+    driver_->OpenSession(
+        *session,
+        [reactor, response](const absl::StatusOr<SessionGrant>& grant) {
+          if (grant.ok()) *response = ToProto(*grant);
+          reactor->Finish(StatusToGrpc(grant.status()));
+        },
+        TenantOf(security_, user));
     return reactor;
   }
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
@@ -381,7 +392,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     const StreamCall call{context, GuardOf(security_),
                           "/switchyard.v1.CoordinatorService/WatchPlan"};
     auto* stream = new WatchStream(call, driver_, &plans_);  // deletes itself
-    stream->Begin(*request, context->peer());
+    stream->Begin(*request, context->peer(), TenantOf(security_, CallerOf(*context)));
     return stream;
   }
 

@@ -92,7 +92,17 @@ absl::Status CheckCall(const IdentityTable& table, const std::string& id,
                      absl::StrCat("the server's table of identities does not have ", id),
                      {{"id", id}});
   }
-  if (MayCall(caller->roles, method)) return absl::OkStatus();
+  if (MayCall(caller->roles, method)) {
+    const bool as_source = !MayCall(caller->roles.Without(Role::kSource), method);
+    if (!as_source || !table.has_tenants() || table.TenantOf(id) != nullptr) {
+      return absl::OkStatus();
+    }
+    return MakeError(
+        absl::StatusCode::kPermissionDenied, Reason::kTransport,
+        absl::StrCat(id, " may not call ", method,
+                     ": the server has a file of tenants, and the id is in none of them; add it"),
+        {{"id", id}});
+  }
   return MakeError(absl::StatusCode::kPermissionDenied, Reason::kTransport,
                    absl::StrCat(id, " may not call ", method, "; ", WhoMayCall(method), " may"),
                    {{"id", id}});

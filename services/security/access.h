@@ -26,7 +26,8 @@ bool MayCall(Roles roles, absl::string_view method);
 // "operator or observer"; "nobody" for a method without a row.
 std::string WhoMayCall(absl::string_view method);
 // Whether the holder of `id` may call `method`. Errors: kUnauthenticated (TRANSPORT) if the table
-// does not have the id, kPermissionDenied (TRANSPORT) if its roles do not have the method.
+// does not have the id, kPermissionDenied (TRANSPORT) if its roles do not have the method, or only
+// the role source has it and the id is of none of the table's tenants.
 absl::Status CheckCall(const IdentityTable& table, const std::string& id, absl::string_view method);
 
 }  // namespace switchyard

@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 
 #include "core/base/error.h"
+#include "core/base/name.h"
 
 namespace switchyard {
 namespace {
@@ -17,6 +18,10 @@ constexpr absl::string_view kScheme = "spiffe://";
 absl::Status Bad(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                    absl::StrCat("identities: ", what), {});
+}
+
+absl::Status BadTenants(absl::string_view what) {
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what, {});
 }
 
 bool IsDomainCharacter(char c) {
@@ -59,6 +64,46 @@ SpiffeDomain ParseSpiffeId(absl::string_view id) {
       slash == absl::string_view::npos ? absl::string_view() : id.substr(slash + 1);
   if (std::string wrong = WrongPath(path); !wrong.empty()) return {"", std::move(wrong)};
   return {std::string(domain), ""};
+}
+
+absl::Status IdentityTable::AddTenants(std::vector<Tenant> tenants) {
+  if (tenants.empty()) return BadTenants("the list is empty, so no source could call; add tenants");
+  std::map<std::string, std::size_t> names;
+  for (std::size_t i = 0; i < tenants.size(); ++i) {
+    const Tenant& tenant = tenants[i];
+    const std::string at = absl::StrCat("tenants[", i, "]");
+    if (!IsName(tenant.name)) {
+      return BadTenants(absl::StrCat(at, ".name: needs 1 to 128 characters of [A-Za-z0-9._-]"));
+    }
+    const auto [same_name, new_name] = names.emplace(tenant.name, i);
+    if (!new_name) {
+      return BadTenants(absl::StrCat(at, ".name: is that of tenants[", same_name->second, "]"));
+    }
+    if (tenant.ids.empty()) return BadTenants(absl::StrCat(at, ".ids: needs the ids of callers"));
+    for (const std::string& id : tenant.ids) {
+      if (const SpiffeDomain parsed = ParseSpiffeId(id); !parsed.wrong.empty()) {
+        return BadTenants(absl::StrCat(at, ".ids: \"", id, "\" is no SPIFFE id: ", parsed.wrong));
+      }
+      const auto [same_id, new_id] = tenant_of_.emplace(id, i);
+      if (!new_id) {
+        return BadTenants(absl::StrCat(at, ".ids: ", id, " is there twice, first in tenants[",
+                                       same_id->second, "]; an id has one tenant"));
+      }
+    }
+    for (const std::string& model : tenant.models) {
+      if (!IsName(model)) return BadTenants(absl::StrCat(at, ".models: one is no name of a model"));
+    }
+  }
+  if (tenant_of_.size() > kIdentitiesMax) {
+    return BadTenants(absl::StrCat(tenant_of_.size(), " ids; at most ", kIdentitiesMax));
+  }
+  tenants_ = std::move(tenants);
+  return absl::OkStatus();
+}
+
+const Tenant* IdentityTable::TenantOf(absl::string_view id) const {
+  const auto found = tenant_of_.find(id);
+  return found == tenant_of_.end() ? nullptr : &tenants_[found->second];
 }
 
 absl::StatusOr<IdentityTable> IdentityTable::Create(std::vector<Identity> identities) {

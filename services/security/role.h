@@ -29,6 +29,11 @@ class Roles {
     for (const Role role : roles) Add(role);
   }
   constexpr void Add(Role role) { bits_ = static_cast<std::uint8_t>(bits_ | Bit(role)); }
+  [[nodiscard]] constexpr Roles Without(Role role) const {
+    Roles rest = *this;
+    rest.bits_ = static_cast<std::uint8_t>(bits_ & ~Bit(role));
+    return rest;
+  }
   [[nodiscard]] constexpr bool Has(Role role) const { return (bits_ & Bit(role)) != 0; }
   [[nodiscard]] constexpr bool Meets(Roles other) const { return (bits_ & other.bits_) != 0; }
   [[nodiscard]] constexpr bool empty() const { return bits_ == 0; }

@@ -123,6 +123,12 @@ Roles TransportSecurity::RolesOf(absl::string_view id) const {
   return known == nullptr ? Roles() : known->roles;
 }
 
+TenantRef TransportSecurity::TenantOf(absl::string_view id) const {
+  std::shared_ptr<const IdentityTable> table = identities_->Now();
+  const Tenant* tenant = table->TenantOf(id);
+  return tenant == nullptr ? nullptr : TenantRef(std::move(table), tenant);
+}
+
 absl::Status TransportSecurity::CheckNow(const std::string& id, absl::string_view method) const {
   return CheckCall(*identities_->Now(), id, method);
 }

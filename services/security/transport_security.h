@@ -17,6 +17,7 @@
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 
+#include "core/tenants/tenant.h"
 #include "services/security/certificate.h"
 #include "services/security/role.h"
 #include "services/security/stream_guard.h"
@@ -39,6 +40,8 @@ class TransportSecurity {
 
   // Those that the table gives to the id now; none if it does not have it.
   [[nodiscard]] Roles RolesOf(absl::string_view id) const;
+  // The tenant of the id now; null if it has none.
+  [[nodiscard]] TenantRef TenantOf(absl::string_view id) const;
   // CheckCall with the table as it is now.
   [[nodiscard]] absl::Status CheckNow(const std::string& id, absl::string_view method) const;
   // Ends the streams of servers whose callers may not have them any more.

@@ -53,7 +53,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                                 .queue_bytes_max = kStepQueueBytesMax}),
         sources_(sources),
         threads_(threads),
-        options_(options) {}
+        options_(options),
+        memory_(options->memory_of ? options->memory_of(caller()) : options->memory) {}
 
   using ServerBidiStream::BeginReading;
 
@@ -105,7 +106,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     const std::size_t bytes = step->request.ByteSizeLong() +
                               step->step.ids.size() * sizeof(std::int32_t) +
                               step->step.weights.size() * sizeof(float);
-    if (!step->memory.Grow(options_->memory.get(), bytes)) {
+    if (!step->memory.Grow(memory_.get(), bytes)) {
       step->refused = NoMemory(bytes);
       step->FreeRequest();
     }
@@ -174,11 +175,14 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                      {{"worker", options_->worker_id}});
   }
   [[nodiscard]] absl::Status NoMemory(std::size_t bytes) const {
-    const StepMemory& memory = *options_->memory;
+    const bool of_tenant = memory_ != options_->memory && memory_->Lacks(bytes);
+    const StepMemory& memory = of_tenant ? *memory_ : *options_->memory;
+    const std::string whose =
+        of_tenant ? absl::StrCat("of the tenant of ", caller()) : "of all callers";
     return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
         absl::StrCat("gateway ", options_->worker_id, ": this step takes ", bytes,
-                     " bytes more, and the steps of all callers hold ", memory.used(), " of ",
+                     " bytes more, and the steps ", whose, " hold ", memory.used(), " of ",
                      memory.bytes_max(),
                      "; read results, try again when steps have ended, or use another gateway"),
         {{"worker", options_->worker_id},
@@ -357,7 +361,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
                        kStepMessageBytesMax, ": send fewer tokens in a step"),
           {{"layer", absl::StrCat(in.layer.value)}});
     }
-    if (!step.memory.Grow(options_->memory.get(), y_bytes)) return NoMemory(y_bytes);
+    if (!step.memory.Grow(memory_.get(), y_bytes)) return NoMemory(y_bytes);
     std::string* y = step.response.mutable_result()->mutable_y();
     y->resize(y_bytes);
     StepRequest request =
@@ -422,7 +426,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   std::shared_ptr<Source> source_;
   ThreadPool* const threads_;
   const GatewayOptions* const options_;
-  bool opened_ = false;  // used only by gRPC's reads, which come one at a time
+  const std::shared_ptr<StepMemory> memory_;  // outlives the shares of it below
+  bool opened_ = false;                       // used only by gRPC's reads, which come one at a time
 
   // Steps have arrived, or the last one has. Set under mutex_, since NextSteps clears it with what
   // it takes.

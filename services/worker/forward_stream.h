@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -31,6 +32,8 @@ struct GatewayOptions {
   // For the steps of all sessions. A step that does not fit is refused (kResourceExhausted,
   // NO_CREDITS) and may be repeated.
   std::shared_ptr<StepMemory> memory = std::make_shared<StepMemory>(std::size_t{1} << 30);
+  // The part of it for the steps of one caller, by its verified id. Null: all of it.
+  std::function<std::shared_ptr<StepMemory>(const std::string& caller)> memory_of = nullptr;
   std::shared_ptr<GatewaySessions> sessions = std::make_shared<GatewaySessions>();
   std::shared_ptr<GatewayCounts> counts = std::make_shared<GatewayCounts>();
   Duration open_timeout = std::chrono::seconds(30);

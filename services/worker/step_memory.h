@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstddef>
+#include <memory>
 #include <utility>
 
 namespace switchyard {
@@ -13,7 +14,9 @@ namespace switchyard {
 // Thread-safe; never blocks.
 class StepMemory {
  public:
-  explicit StepMemory(std::size_t bytes_max) : bytes_max_(bytes_max) {}
+  // With `whole` it is a part of that: what is taken here is taken there, too.
+  explicit StepMemory(std::size_t bytes_max, std::shared_ptr<StepMemory> whole = nullptr)
+      : whole_(std::move(whole)), bytes_max_(bytes_max) {}
   StepMemory(const StepMemory&) = delete;
   StepMemory& operator=(const StepMemory&) = delete;
 
@@ -37,7 +40,7 @@ class StepMemory {
     void ShrinkTo(std::size_t bytes) {
       const std::size_t less = bytes_ - std::min(bytes, bytes_);
       bytes_ -= less;
-      if (memory_ != nullptr) memory_->used_ -= less;
+      if (memory_ != nullptr) memory_->GiveBack(less);
     }
 
    private:
@@ -47,17 +50,32 @@ class StepMemory {
 
   [[nodiscard]] std::size_t bytes_max() const { return bytes_max_; }
   [[nodiscard]] std::size_t used() const { return used_; }
+  // Whether so many bytes more are not free here, whatever is free in the whole.
+  [[nodiscard]] bool Lacks(std::size_t bytes) const { return !Fits(bytes, used_); }
+  // From now on. What is taken beyond it stays taken.
+  void set_bytes_max(std::size_t bytes_max) { bytes_max_ = bytes_max; }
 
  private:
+  [[nodiscard]] bool Fits(std::size_t bytes, std::size_t used) const {
+    const std::size_t most = bytes_max_;
+    return used <= most && bytes <= most - used;
+  }
   bool TryTake(std::size_t bytes) {
     std::size_t used = used_;
     do {
-      if (bytes > bytes_max_ - used) return false;
+      if (!Fits(bytes, used)) return false;
     } while (!used_.compare_exchange_weak(used, used + bytes));
-    return true;
+    if (whole_ == nullptr || whole_->TryTake(bytes)) return true;
+    used_ -= bytes;
+    return false;
+  }
+  void GiveBack(std::size_t bytes) {
+    used_ -= bytes;
+    if (whole_ != nullptr) whole_->GiveBack(bytes);
   }
 
-  const std::size_t bytes_max_;
+  const std::shared_ptr<StepMemory> whole_;
+  std::atomic<std::size_t> bytes_max_;
   std::atomic<std::size_t> used_{0};
 };
 

@@ -1,5 +1,7 @@
 #include "services/worker/worker_server.h"
 
+#include <optional>
+#include <string>
 #include <utility>
 
 #include "core/base/mutex.h"
@@ -15,6 +17,7 @@
 #include "services/worker/attach_stream.h"
 #include "services/worker/group_stream.h"
 #include "services/worker/peer_dial.h"
+#include "services/worker/tenant_memory.h"
 #include "services/worker/test_ports.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/collective/expert/group_service.h"
@@ -52,9 +55,17 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
               SourcePool* gateway)
       : worker_id_(options.worker_id),
         incarnation_(options.incarnation),
+        gateway_memory_(std::make_shared<StepMemory>(options.gateway_memory_bytes_max)),
+        tenant_memory_(gateway_memory_),
         gateway_options_{.worker_id = options.worker_id,
                          .credits = options.gateway_credits,
-                         .memory = std::make_shared<StepMemory>(options.gateway_memory_bytes_max)},
+                         .memory = gateway_memory_,
+                         .memory_of =
+                             [this](const std::string& caller) {
+                               const TenantRef tenant =
+                                   security_ == nullptr ? nullptr : security_->TenantOf(caller);
+                               return tenant_memory_.Of(tenant.get());
+                             }},
         experts_(experts),
         groups_(groups),
         gateway_(gateway),
@@ -146,8 +157,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
                                       v1::GetStatusResponse* response) override {
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     // The counters come from the data thread, which gRPC's threads must not wait for.
-    status_threads_.Run([this, reactor, request, response] {
-      reactor->Finish(StatusToGrpc(FillStatus(*request, response)));
+    status_threads_.Run([this, reactor, request, response, only_of = LimitOf(*context)] {
+      reactor->Finish(StatusToGrpc(FillStatus(*request, only_of, response)));
     });
     return reactor;
   }
@@ -156,7 +167,18 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   StreamCall CallOf(grpc::CallbackServerContext* context, const char* method) const {
     return {context, security_ == nullptr ? nullptr : security_->streams(), method};
   }
-  absl::Status FillStatus(const v1::GetStatusRequest& request, v1::GetStatusResponse* response) {
+  // Set: a source, which sees what is its own and nothing of other sources or their models.
+  [[nodiscard]] std::optional<std::string> LimitOf(
+      const grpc::CallbackServerContext& context) const {
+    if (security_ == nullptr) return std::nullopt;
+    std::string caller = CallerOf(context);
+    constexpr Roles kSeeAll{Role::kOperator, Role::kObserver, Role::kWorker};
+    if (security_->RolesOf(caller).Meets(kSeeAll)) return std::nullopt;
+    return caller;
+  }
+  absl::Status FillStatus(const v1::GetStatusRequest& request,
+                          const std::optional<std::string>& only_of,
+                          v1::GetStatusResponse* response) {
     response->set_worker_id(worker_id_);
     response->set_incarnation(ToHex(incarnation_));
     if (!request.session_id().empty()) {
@@ -165,9 +187,10 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
       at.Id("session_id", request.session_id(), &session);
       SY_RETURN_IF_ERROR(at.status());
       SY_ASSIGN_OR_RETURN(const std::vector<AttachmentCounters> counters,
-                          experts_->CountersOf(session, kStatusTimeout));
+                          experts_->CountersOf(session, kStatusTimeout, only_of));
       for (const AttachmentCounters& item : counters) Encode(item, response->add_attachments());
     }
+    if (only_of) return absl::OkStatus();
     SY_ASSIGN_OR_RETURN(const ExpertServiceView view, experts_->View(kStatusTimeout));
     Encode(view, response);
     Encode(TotalWorkTimes(experts_->times(), groups_ == nullptr ? nullptr : &groups_->counts()),
@@ -202,6 +225,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
 
   const std::string worker_id_;
   const Incarnation incarnation_;
+  const std::shared_ptr<StepMemory> gateway_memory_;
+  TenantMemory tenant_memory_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
   GroupService* const groups_;

@@ -102,9 +102,9 @@ absl::StatusOr<DutyView> Cluster::SetDuty(const std::string& worker, WorkerDuty 
   return *duty_;
 }
 
-absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionRequest& order) {
+absl::StatusOr<SessionGrant> Cluster::Open(const OpenSessionRequest& order, TenantRef tenant) {
   opened_.reset();
-  Step(SessionRequested{RequestId{++last_id_}, order});
+  Step(SessionRequested{RequestId{++last_id_}, order, std::move(tenant)});
   if (!opened_) return absl::InternalError("open was not answered");
   return *opened_;
 }
@@ -116,9 +116,9 @@ absl::StatusOr<SessionGrant> Cluster::OpenDecode() {
   return Open(order);
 }
 
-WatchId Cluster::Watch(const WatchRequest& order) {
+WatchId Cluster::Watch(const WatchRequest& order, TenantRef tenant) {
   const WatchId watch{++last_id_};
-  Step(WatchStarted{watch, order});
+  Step(WatchStarted{watch, order, "", std::move(tenant)});
   return watch;
 }
 

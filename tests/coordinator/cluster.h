@@ -87,9 +87,9 @@ class Cluster {
                                           const std::string& name = "demo");
   absl::StatusOr<DeploymentView> Delete(const std::string& name = "demo", bool at_once = false);
   absl::StatusOr<DutyView> SetDuty(const std::string& worker, WorkerDuty duty, bool force = false);
-  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order);
+  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& order, TenantRef tenant = nullptr);
   absl::StatusOr<SessionGrant> OpenDecode();
-  WatchId Watch(const WatchRequest& order);
+  WatchId Watch(const WatchRequest& order, TenantRef tenant = nullptr);
 
   // Ticks with the workers' heartbeats, every 10 ms or as stated.
   void Advance(Duration by, Duration every = milliseconds(10));

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -37,6 +38,9 @@ class TlsCallers : public Processes {
       {"engine-b", "source"},         {"thief", "worker"},  {"worker-b", "worker"},
       {"admin", "operator"}};
 
+  // Additional ones of the coordinator and of all workers; set before SetUp.
+  std::vector<std::string> flags_;
+
   void SetUp() override {
     for (const auto& [name, role] : roles_) {
       std::filesystem::create_directory(FolderOf(name));
@@ -49,6 +53,9 @@ class TlsCallers : public Processes {
     LocalDeploymentOptions options;
     options.coordinator_flags = {"--tls-dir", FolderOf("coordinator")};
     options.worker_flags = {"--tls-dir", FolderOf("worker")};
+    for (auto* flags : {&options.coordinator_flags, &options.worker_flags}) {
+      flags->insert(flags->end(), flags_.begin(), flags_.end());
+    }
     Deploy(2, std::move(options));
     ASSERT_NE(deployment_, nullptr);
     client_ = ClientAs("engine-a", "tcp");

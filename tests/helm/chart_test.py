@@ -120,6 +120,8 @@ class RefusedTest(unittest.TestCase):
                        "pools: {p: {device: {preset: ascend910, argument: KIND}, image: {repository: h/n}}}",
                        "models: {chat: {sizeGiB: 60, artifact: {source: pvc, claim: weights, path: chat}}}",
                        "security: {certificates: {source: job}}", "pools: {test-pool: {}}",
+                       "security: {certificates: {source: job}, tenantsSecret: names}",
+                       "security: {identities: [{id: 'spiffe://cluster.local/b', roles: [source]}]}",
                        "security: {certificates: {source: certManager, issuerRef: {name: a, kind: Issuer}}}",
                        "security: {certificates: {callers: {source: null, source-caller: [source]}}}",
                        "poolDefaults: {shm: {sizeLimit: 2Gi}}", "networkPolicy: {enabled: true}"):
@@ -284,7 +286,7 @@ class CertificatesTest(unittest.TestCase):
         values = {"pools": {"a": {}}, "security": {
             "certificates": {"source": "certManager", "issuerRef": {"name": "ca", "kind": "ClusterIssuer"},
                              "callers": {"operator": None, "look": ["observer"]}},
-            "trustDomain": "moe.example", "identities": [{"id": "spiffe://other/x", "roles": ["source"]}]}}
+            "trustDomain": "moe.example", "identities": [{"id": "spiffe://moe.example/x", "roles": ["source"]}]}}
         rendered = chart.objects(values=values, namespace="n")
         table = yaml.safe_load(chart.one(rendered, "ConfigMap", "rel-switchyard-identities")["data"]["identities.yaml"])
         roles = {row["id"]: row["roles"] for row in table["identities"]}
@@ -292,9 +294,9 @@ class CertificatesTest(unittest.TestCase):
         self.assertEqual(roles, {
             ids + "coordinator": ["coordinator"], ids + "a": ["worker"], ids + "apply": ["operator"],
             ids + "test": ["source", "observer"], ids + "source": ["source"], ids + "look": ["observer"],
-            "spiffe://other/x": ["source"]})
+            "spiffe://moe.example/x": ["source"]})
         made = [o["spec"] for o in rendered if o["kind"] == "Certificate"]
-        self.assertEqual({spec["uris"][0] for spec in made}, set(roles) - {"spiffe://other/x"})
+        self.assertEqual({spec["uris"][0] for spec in made}, set(roles) - {"spiffe://moe.example/x"})
         self.assertEqual({spec["duration"] for spec in made}, {"8760h"})
         mounted = {secret for _, spec in chart.pod_specs(rendered) for secret in secrets_of(spec)}
         self.assertLessEqual(mounted, {spec["secretName"] for spec in made})
@@ -305,6 +307,17 @@ class CertificatesTest(unittest.TestCase):
         found = {name: secrets_of(spec) for name, spec in chart.pod_specs(rendered)}
         self.assertEqual(found["rel-switchyard-workers"], ["mine"])
         self.assertEqual(found["rel-switchyard-coordinator"], ["rel-switchyard-coordinator-tls"])
+
+    def test_tenants_come_from_a_secret_and_reach_who_goes_by_them(self):
+        rendered = chart.objects(values={"security": {"tenantsSecret": "names"}})
+        mounted = {name: secrets_of(spec) for name, spec in chart.pod_specs(rendered) if "names" in secrets_of(spec)}
+        self.assertEqual(set(mounted), {"rel-switchyard-coordinator", "rel-switchyard-workers"})
+        for name, program in (("coordinator", "coordinator"), ("workers", "worker")):
+            file = yaml.safe_load(chart.one(rendered, "ConfigMap", f"rel-switchyard-{name}")["data"][f"{program}.yaml"])
+            self.assertEqual(file["security"], {"tls_dir": "/etc/switchyard-tls",
+                                                "tenants": "/etc/switchyard-tls/tenants.yaml"})
+        without = chart.objects(values={})
+        self.assertFalse([o for o in without if "tenants" in json.dumps(o)])
 
     def test_without_certificates_nothing_is_mounted(self):
         rendered = chart.objects(values={"security": {"certificates": {"source": "none"}}})
@@ -317,7 +330,7 @@ class CertificatesTest(unittest.TestCase):
     def test_a_renewal_rolls_no_pod(self):
         templates = [json.dumps([o["spec"]["template"] for o in chart.objects(values={"security": {
             "certificates": {"days": days}, "identities": more}}) if o["kind"] == "StatefulSet"])
-                     for days, more in ((365, []), (30, [{"id": "spiffe://a/b", "roles": ["source"]}]))]
+                     for days, more in ((365, []), (30, [{"id": "spiffe://cluster.local/b", "roles": ["source"]}]))]
         self.assertEqual(templates[0], templates[1])
 
 
@@ -457,7 +470,7 @@ class ObjectsTest(unittest.TestCase):
         programs = pathlib.Path(os.environ.get("BUILD") or chart.ROOT / "build/release") / "bin"
         if not programs.exists():
             self.skipTest(f"{programs} is not there")
-        rendered = chart.objects(example="several-models")
+        rendered = chart.objects(example="several-models", values={"security": {"tenantsSecret": "names"}})
         for name, key, program in (("coordinator", "coordinator.yaml", "switchyard-coordinator"),
                                    ("cpu", "worker.yaml", "switchyard-worker")):
             text = chart.one(rendered, "ConfigMap", f"rel-switchyard-{name}")["data"][key]

@@ -136,6 +136,7 @@ class ExpertAttachment {
   [[nodiscard]] LinkPath path() const { return link_->path(); }
   [[nodiscard]] std::int32_t hidden() const { return shape_.hidden; }
   [[nodiscard]] SessionId session() const { return request_.session; }
+  [[nodiscard]] const std::string& caller() const { return request_.caller; }
   [[nodiscard]] const std::string& deployment() const { return request_.deployment; }
   [[nodiscard]] std::uint32_t credits() const {
     return static_cast<std::uint32_t>(credits_.size());

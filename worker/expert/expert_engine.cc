@@ -218,10 +218,12 @@ TimePoint ExpertEngine::BatchSince() const {
   return std::min(lanes_[0].started_at, lanes_[1].started_at);
 }
 
-std::vector<AttachmentCounters> ExpertEngine::CountersOf(SessionId session) const {
+std::vector<AttachmentCounters> ExpertEngine::CountersOf(
+    SessionId session, const std::optional<std::string>& caller) const {
   std::vector<AttachmentCounters> counters;
   for (const auto& [number, attachment] : attachments_) {
-    if (attachment->session() == session) counters.push_back(attachment->Snapshot());
+    const bool shown = !caller || attachment->caller() == *caller;
+    if (shown && attachment->session() == session) counters.push_back(attachment->Snapshot());
   }
   return counters;
 }

@@ -99,8 +99,10 @@ class ExpertEngine final : private FrameSink {
   [[nodiscard]] TimePoint BatchSince() const;
   [[nodiscard]] bool has_attachments() const { return !attachments_.empty(); }
 
-  // The counts of the session's open attachments here; empty when there is none.
-  [[nodiscard]] std::vector<AttachmentCounters> CountersOf(SessionId session) const;
+  // The counts of the session's open attachments here; empty when there is none. Set: only of those
+  // that this caller made.
+  [[nodiscard]] std::vector<AttachmentCounters> CountersOf(
+      SessionId session, const std::optional<std::string>& caller = {}) const;
   [[nodiscard]] ExpertStats stats() const;
 
  private:

@@ -54,7 +54,8 @@ class ExpertService::Impl {
   [[nodiscard]] AttachAhead MakeAhead(const AttachRequest& request,
                                       ExpertEngine::Admitted admitted) const;
   void Close(AttachmentId attachment);
-  std::vector<AttachmentCounters> CountersOf(SessionId session) const;
+  std::vector<AttachmentCounters> CountersOf(SessionId session,
+                                             const std::optional<std::string>& caller) const;
   ExpertServiceView View() const;
   void Stop(Duration drain);
 
@@ -265,8 +266,10 @@ void ExpertService::Impl::OnClosed(AttachmentId attachment, const absl::Status& 
   if (tell) tell(why);
 }
 
-std::vector<AttachmentCounters> ExpertService::Impl::CountersOf(SessionId session) const {
-  std::vector<AttachmentCounters> counters = engine_.CountersOf(session);
+std::vector<AttachmentCounters> ExpertService::Impl::CountersOf(
+    SessionId session, const std::optional<std::string>& caller) const {
+  std::vector<AttachmentCounters> counters = engine_.CountersOf(session, caller);
+  if (caller) return counters;  // direct calls are this process's own
   for (AttachmentCounters& direct : direct_->CountersOf(session)) {
     counters.push_back(std::move(direct));
   }
@@ -447,13 +450,13 @@ absl::Status ExpertService::Release(AttachmentId attachment, const ReleaseReques
 
 void ExpertService::Close(AttachmentId attachment) { impl_->Close(attachment); }
 
-absl::StatusOr<std::vector<AttachmentCounters>> ExpertService::CountersOf(SessionId session,
-                                                                          Duration timeout) {
+absl::StatusOr<std::vector<AttachmentCounters>> ExpertService::CountersOf(
+    SessionId session, Duration timeout, const std::optional<std::string>& caller) {
   using Result = absl::StatusOr<std::vector<AttachmentCounters>>;
   return impl_->Call<Result>(timeout, [&]() -> Result {
     // Both kinds in one answer: a gateway's session has attachments to other workers only, and
     // direct calls only here.
-    std::vector<AttachmentCounters> counters = impl_->CountersOf(session);
+    std::vector<AttachmentCounters> counters = impl_->CountersOf(session, caller);
     if (!counters.empty()) return counters;
     return MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession,
                      absl::StrFormat("session %s has no attachment here", ToHex(session)));

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -95,9 +96,11 @@ class ExpertService {
   // For a source that has gone or is done. Does not block; on_closed may still come before it takes
   // effect.
   void Close(AttachmentId attachment);
-  // The counts of the session's attachments and direct calls. Errors: kNotFound (UNKNOWN_SESSION)
-  // when it has none, and those of CommandQueue::Call.
-  absl::StatusOr<std::vector<AttachmentCounters>> CountersOf(SessionId session, Duration timeout);
+  // The counts of the session's attachments and direct calls; if `caller` is set, only of the
+  // attachments that it made. Errors: kNotFound (UNKNOWN_SESSION) when there are none, and those of
+  // CommandQueue::Call.
+  absl::StatusOr<std::vector<AttachmentCounters>> CountersOf(
+      SessionId session, Duration timeout, const std::optional<std::string>& caller = {});
   absl::StatusOr<ExpertServiceView> View(Duration timeout);
   // These wait for nothing: they are read while the threads of the work write them.
   [[nodiscard]] const ExpertTimes& times() const;

@@ -173,6 +173,18 @@
 {{- if and (eq $certificates.source "none") .Values.security.identities -}}
   {{- include "switchyard.instead" (dict "why" "security.identities: without certificates nobody has an id." "before" "security: {certificates: {source: none}, identities: [...]}" "after" "security: {certificates: {source: job}, identities: [...]}") -}}
 {{- end -}}
+{{- if hasKey .Values.security "tenants" -}}
+  {{- include "switchyard.instead" (dict "why" "security.tenants: no such key. Helm keeps values in its release, where whoever reads it would read the names of tenants; they are in a Secret of yours." "before" "security: {tenants: [...]}" "after" "security: {tenantsSecret: NAME}") -}}
+{{- end -}}
+{{- if and (eq $certificates.source "none") .Values.security.tenantsSecret -}}
+  {{- include "switchyard.instead" (dict "why" "security.tenantsSecret: without certificates nobody has an id, and so no tenant." "before" "security: {certificates: {source: none}, tenantsSecret: NAME}" "after" "security: {certificates: {source: job}, tenantsSecret: NAME}") -}}
+{{- end -}}
+{{- $domain := printf "spiffe://%s/" .Values.security.trustDomain -}}
+{{- range .Values.security.identities -}}
+  {{- if not (hasPrefix $domain .id) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "security.identities: %s is not of the trust domain %s. All ids of a release are of one, and programs refuse a table of two." .id $.Values.security.trustDomain) "before" (printf "identities: [{id: %q, roles: %s}]" .id (toJson .roles)) "after" (printf "identities: [{id: \"%sPATH\", roles: %s}]" $domain (toJson .roles))) -}}
+  {{- end -}}
+{{- end -}}
 {{- $holders := include "switchyard.holders" . | fromJson -}}
 {{- range $holder, $_ := $certificates.secrets -}}
   {{- if not (hasKey $holders $holder) -}}

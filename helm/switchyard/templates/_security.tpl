@@ -33,8 +33,19 @@ spiffe://{{ .root.Values.security.trustDomain }}/{{ include "switchyard.idPrefix
 {{- default (printf "%s-%s-tls" (include "switchyard.fullname" .root) .holder) $own -}}
 {{- end -}}
 
+{{/* The section security of a program's file, as JSON; empty without certificates. */}}
+{{- define "switchyard.securityFile" -}}
+{{- $file := dict -}}
+{{- if include "switchyard.secured" . -}}
+  {{- $_ := set $file "tls_dir" "/etc/switchyard-tls" -}}
+  {{- if .Values.security.tenantsSecret -}}{{- $_ := set $file "tenants" "/etc/switchyard-tls/tenants.yaml" -}}{{- end -}}
+{{- end -}}
+{{- toJson $file -}}
+{{- end -}}
+
 {{/* The volume that --tls-dir names, and its mount; nothing without certificates. Renewed files appear in it
-     within about a minute: it is mounted whole, since a subPath would stay as it was. */}}
+     within about a minute: it is mounted whole, since a subPath would stay as it was. With `tenants` it has the
+     file of tenants, too, which only the processes that go by it get. */}}
 {{- define "switchyard.tlsVolume" -}}
 {{- if include "switchyard.secured" .root }}
 - name: tls
@@ -48,6 +59,11 @@ spiffe://{{ .root.Values.security.trustDomain }}/{{ include "switchyard.idPrefix
         - {key: tls.crt, path: tls.crt}
         - {key: tls.key, path: tls.key}
     - configMap: {name: {{ include "switchyard.fullname" .root }}-identities}
+    {{- if and .tenants .root.Values.security.tenantsSecret }}
+    - secret:
+        name: {{ .root.Values.security.tenantsSecret }}
+        items: [{key: tenants.yaml, path: tenants.yaml}]
+    {{- end }}
 {{- end }}
 {{- end -}}
 

@@ -168,7 +168,7 @@ spec:
   volumes:
   - name: config
     configMap: {name: {{ $name }}}
-  {{- with include "switchyard.tlsVolume" (dict "root" $root "holder" $pool_name) }}
+  {{- with include "switchyard.tlsVolume" (dict "root" $root "holder" $pool_name "tenants" true) }}
   {{- . | nindent 2 }}
   {{- end }}
   - name: shm

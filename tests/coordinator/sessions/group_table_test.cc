@@ -116,6 +116,21 @@ TEST_F(GroupTableTest, AGroupThatStaysIncompleteIsForgotten) {
   SY_EXPECT_OK(Claim(other, 3, kNow + std::chrono::seconds(61)).status());
 }
 
+TEST_F(GroupTableTest, ACallerLeavesRoomForOthers) {
+  const auto of = [](const std::string& caller, std::size_t group) {
+    OpenSessionRequest request = Source(0, 2, std::to_string(group));
+    request.caller = caller;
+    return request;
+  };
+  for (std::size_t g = 0; g < GroupTable::kGroupsOfCallerMax; ++g) {
+    SY_ASSERT_OK(Claim(of("spiffe://d/a", g)).status());
+  }
+  const absl::Status full = Claim(of("spiffe://d/a", 99)).status();
+  EXPECT_THAT(full, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+  EXPECT_THAT(std::string(full.message()), HasSubstr("64 groups of spiffe://d/a wait"));
+  SY_EXPECT_OK(Claim(of("spiffe://d/b", 99)).status());
+}
+
 TEST_F(GroupTableTest, FormingsAreBounded) {
   for (std::size_t g = 0; g < GroupTable::kGroupsMax; ++g) {
     SY_ASSERT_OK(Claim(Source(0, 2, std::to_string(g))).status());

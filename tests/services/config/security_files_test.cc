@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,7 @@ namespace {
 using ::testing::AllOf;
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::TempDir;
 
 constexpr char kGood[] =
@@ -56,6 +58,70 @@ TEST(ReadIdentitiesTest, NamesLineAndNearestWord) {
   EXPECT_THAT(says("identities:\n- id: worker\n  roles: [worker]\n"),
               AllOf(HasSubstr("identities.yaml: "), HasSubstr("no SPIFFE id")));
   EXPECT_THAT(says("identities: []\n"), HasSubstr("empty"));
+}
+
+constexpr char kTenants[] =
+    "tenants:\n"
+    "- name: canary-red\n"
+    "  ids: [spiffe://d/both]\n"
+    "  models: [m, n]\n"
+    "  limits: {sessions: 4, tokens: 1024, gateway_memory_bytes: 65536}\n"
+    "- name: canary-blue\n"
+    "  ids: [spiffe://d/later]\n";
+
+TEST(ReadTenantsTest, ReadsModelsAndLimits) {
+  const TempDir dir;
+  SY_ASSERT_OK_AND_ASSIGN(
+      const IdentityTable table,
+      ReadIdentities(dir.Write("identities.yaml", kGood), dir.Write("tenants.yaml", kTenants)));
+  const Tenant* red = table.TenantOf("spiffe://d/both");
+  ASSERT_NE(red, nullptr);
+  EXPECT_TRUE(red->MayUse("n"));
+  EXPECT_FALSE(red->MayUse("o"));
+  EXPECT_EQ(red->sessions_max, 4U);
+  EXPECT_EQ(red->tokens_max, 1024U);
+  EXPECT_EQ(red->gateway_memory_bytes_max, 65536U);
+  const Tenant* blue = table.TenantOf("spiffe://d/later");
+  ASSERT_NE(blue, nullptr);
+  EXPECT_TRUE(blue->MayUse("o"));
+  EXPECT_EQ(blue->sessions_max, std::nullopt);
+  SY_ASSERT_OK_AND_ASSIGN(const IdentityTable zero,
+                          ReadIdentities(dir.Join("identities.yaml"),
+                                         dir.Write("zero.yaml",
+                                                   "tenants:\n- name: t\n  ids: [spiffe://d/both]\n"
+                                                   "  limits: {sessions: 0}\n")));
+  EXPECT_EQ(zero.TenantOf("spiffe://d/both")->sessions_max, 0U);
+}
+
+TEST(ReadTenantsTest, NamesFileAndLineAndNoTenant) {
+  const TempDir dir;
+  const std::string identities = dir.Write("identities.yaml", kGood);
+  const auto says = [&](const std::string& row) {
+    const std::string path = dir.Write("t.yaml", "tenants:\n- name: canary\n" + row);
+    const absl::Status status = ReadIdentities(identities, path).status();
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig)) << row;
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("canary"))) << row;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(says("  ids: [spiffe://d/both]\n  model: [m]\n"),
+              AllOf(HasSubstr("t.yaml:4: tenants[0].model: no such key"), HasSubstr("models")));
+  EXPECT_THAT(
+      says("  ids: [spiffe://d/both]\n  models: []\n"),
+      HasSubstr("t.yaml:4: tenants[0].models: is empty; name models, or leave the key out"));
+  EXPECT_THAT(says("  ids: [spiffe://d/both]\n  models: m\n"),
+              HasSubstr("t.yaml:4: tenants[0].models: needs a list"));
+  EXPECT_THAT(says("  ids: [spiffe://d/both]\n  limits: {sessions: -1}\n"),
+              HasSubstr("t.yaml:4: tenants[0].limits.sessions: \"-1\" is not a whole number"));
+  EXPECT_THAT(says("  ids: [spiffe://d/both]\n  limits: {bytes: 1}\n"),
+              HasSubstr("(known: sessions, tokens, gateway_memory_bytes)"));
+  EXPECT_THAT(says("  ids: [both]\n"),
+              HasSubstr("t.yaml: tenants[0].ids: \"both\" is no SPIFFE id"));
+  EXPECT_THAT(says("  ids: []\n"), HasSubstr("t.yaml: tenants[0].ids: needs the ids"));
+  const std::string empty = dir.Write("empty.yaml", "tenants: []\n");
+  EXPECT_THAT(std::string(ReadIdentities(identities, empty).status().message()),
+              HasSubstr("empty.yaml: the list is empty"));
+  EXPECT_THAT(ReadIdentities(identities, dir.Join("missing.yaml")).status(),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kBadConfig));
 }
 
 // A stream of the table's last id, with a guard that looks when it is told to.
@@ -137,6 +203,52 @@ TEST_F(GuardedFileTest, AnIdThatIsTakenOutHasNoStreamAfterTwoReadings) {
               FailsWith(absl::StatusCode::kUnauthenticated, Reason::kTransport));
   Look(1);
   EXPECT_EQ(stream_.cuts, 1);
+}
+
+class GuardedTenantsTest : public GuardedFileTest {
+ protected:
+  void SetUp() override {
+    GuardedFileTest::SetUp();
+    guard_->Remove(&stream_);
+    tenants_ = dir_.Write("tenants.yaml", kTenants);
+    auto watch =
+        TableWatch::Create([this] { return ReadIdentities(path_, tenants_); }, clock_, nullptr);
+    SY_ASSERT_OK(watch.status());
+    watch_ = *watch;
+    guard_ = std::make_unique<StreamGuard>(watch_, std::chrono::hours(1));
+    guard_->Add(&stream_, {"spiffe://d/both", "/switchyard.v1.CoordinatorService/WatchPlan"});
+  }
+  std::string tenants_;
+};
+
+TEST_F(GuardedTenantsTest, AnIdThatLosesItsTenantHasNoStreamAfterTwoReadings) {
+  Look(5);
+  ASSERT_TRUE(stream_.revoked.empty());
+  dir_.Write("tenants.yaml", "tenants:\n- {name: other, ids: [spiffe://d/later]}\n");
+  Look(1);
+  EXPECT_TRUE(stream_.revoked.empty());
+  Look(1);
+  ASSERT_EQ(stream_.revoked.size(), 1U);
+  EXPECT_THAT(stream_.revoked[0],
+              FailsWith(absl::StatusCode::kPermissionDenied, Reason::kTransport));
+}
+
+// Without the file nobody would be limited, so that it must not just be gone.
+TEST_F(GuardedTenantsTest, AFileOfTenantsThatIsMissingOrWrongChangesNothing) {
+  ASSERT_EQ(std::remove(tenants_.c_str()), 0);
+  for (const char* text : {"", "tenants: []\n", "tenants:\n- name: t", "tenants:\n- {name: t}\n"}) {
+    Look(3);
+    EXPECT_TRUE(stream_.revoked.empty()) << text;
+    const auto table = watch_->Now();
+    ASSERT_NE(table->TenantOf("spiffe://d/both"), nullptr) << text;
+    EXPECT_EQ(table->TenantOf("spiffe://d/both")->sessions_max, 4U) << text;
+    dir_.Write("tenants.yaml", text);
+  }
+}
+
+TEST(OpenSecurityTest, TenantsNeedCertificates) {
+  EXPECT_THAT(OpenSecurity("", nullptr, "tenants.yaml").status(),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
 }
 
 TEST(OpenSecurityTest, NeedsNoFolderOrAWholeOne) {

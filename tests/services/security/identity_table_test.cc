@@ -7,13 +7,16 @@
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "services/security/access.h"
 #include "tests/testing/status_matchers.h"
 
 namespace switchyard {
 namespace {
 
+using ::testing::AllOf;
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(SpiffeIdTest, HasADomainAndAPath) {
   EXPECT_EQ(ParseSpiffeId("spiffe://cluster.local/ns/moe/sa/prod-worker").domain, "cluster.local");
@@ -60,6 +63,86 @@ TEST(IdentityTableTest, RefusesTablesThatMeanNothing) {
     many.push_back({absl::StrCat("spiffe://d/", i), worker});
   }
   EXPECT_THAT(says(many), HasSubstr("4097 rows"));
+}
+
+class TenantsOfTableTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto table = IdentityTable::Create({{"spiffe://d/a", {Role::kSource}},
+                                        {"spiffe://d/b", {Role::kSource, Role::kObserver}},
+                                        {"spiffe://d/w", {Role::kWorker}},
+                                        {"spiffe://d/both", {Role::kSource, Role::kWorker}}});
+    SY_ASSERT_OK(table.status());
+    table_ = *std::move(table);
+  }
+  IdentityTable table_;
+};
+
+TEST_F(TenantsOfTableTest, AnIdHasOneTenantOrNone) {
+  EXPECT_FALSE(table_.has_tenants());
+  SY_ASSERT_OK(table_.AddTenants({{.name = "t", .ids = {"spiffe://d/a"}, .models = {"m"}},
+                                  {.name = "u", .ids = {"spiffe://d/later"}}}));
+  ASSERT_NE(table_.TenantOf("spiffe://d/a"), nullptr);
+  EXPECT_TRUE(table_.TenantOf("spiffe://d/a")->MayUse("m"));
+  EXPECT_FALSE(table_.TenantOf("spiffe://d/a")->MayUse("n"));
+  EXPECT_TRUE(table_.TenantOf("spiffe://d/later")->MayUse("n")) << "no models named: all";
+  for (const char* none : {"", "spiffe://d/b", "spiffe://d/A", "spiffe://d/a/x"}) {
+    EXPECT_EQ(table_.TenantOf(none), nullptr) << none;
+  }
+}
+
+TEST_F(TenantsOfTableTest, NamesThePlaceAndTheIdAndNeverATenant) {
+  const auto says = [this](std::vector<Tenant> tenants) {
+    IdentityTable table = table_;
+    const absl::Status status = table.AddTenants(std::move(tenants));
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+    EXPECT_FALSE(table.has_tenants());
+    EXPECT_THAT(std::string(status.message()), Not(HasSubstr("canary")));
+    return std::string(status.message());
+  };
+  const std::vector<std::string> a{"spiffe://d/a"};
+  EXPECT_THAT(says({}), HasSubstr("empty"));
+  EXPECT_THAT(says({{.name = "canary one", .ids = a}}), HasSubstr("tenants[0].name: needs"));
+  EXPECT_THAT(says({{.name = "", .ids = a}}), HasSubstr("tenants[0].name: needs"));
+  EXPECT_THAT(says({{.name = "canary", .ids = a}, {.name = "canary", .ids = {"spiffe://d/b"}}}),
+              HasSubstr("tenants[1].name: is that of tenants[0]"));
+  EXPECT_THAT(says({{.name = "canary"}}), HasSubstr("tenants[0].ids: needs"));
+  EXPECT_THAT(says({{.name = "canary", .ids = {"engine"}}}),
+              HasSubstr("tenants[0].ids: \"engine\" is no SPIFFE id"));
+  EXPECT_THAT(says({{.name = "canary", .ids = a}, {.name = "canary2", .ids = a}}),
+              HasSubstr("tenants[1].ids: spiffe://d/a is there twice, first in tenants[0]"));
+  EXPECT_THAT(says({{.name = "canary", .ids = {"spiffe://d/a", "spiffe://d/a"}}}),
+              HasSubstr("twice"));
+  EXPECT_THAT(says({{.name = "canary", .ids = a, .models = {"m", ""}}}),
+              HasSubstr("tenants[0].models: one is no name"));
+  std::vector<std::string> many;
+  for (std::size_t i = 0; i <= kIdentitiesMax; ++i) many.push_back(absl::StrCat("spiffe://d/", i));
+  EXPECT_THAT(says({{.name = "canary", .ids = many}}), HasSubstr("4097 ids"));
+}
+
+// What only the role source allows; a gateway's worker needs no tenant.
+TEST_F(TenantsOfTableTest, ASourceOfNoTenantMayDoNothing) {
+  constexpr char kOpen[] = "/switchyard.v1.CoordinatorService/OpenSession";
+  constexpr char kForward[] = "/switchyard.v1.ExpertService/Forward";
+  constexpr char kList[] = "/switchyard.v1.CoordinatorService/ListSessions";
+  for (const char* id : {"spiffe://d/a", "spiffe://d/b", "spiffe://d/both"}) {
+    SY_EXPECT_OK(CheckCall(table_, id, kForward));
+  }
+  SY_ASSERT_OK(table_.AddTenants({{.name = "canary", .ids = {"spiffe://d/a"}}}));
+
+  SY_EXPECT_OK(CheckCall(table_, "spiffe://d/a", kOpen));
+  SY_EXPECT_OK(CheckCall(table_, "spiffe://d/a", kForward));
+  SY_EXPECT_OK(CheckCall(table_, "spiffe://d/w", kOpen));
+  SY_EXPECT_OK(CheckCall(table_, "spiffe://d/b", kList)) << "as an observer";
+  SY_EXPECT_OK(CheckCall(table_, "spiffe://d/both", kOpen)) << "as a worker";
+  for (const absl::Status& denied :
+       {CheckCall(table_, "spiffe://d/b", kOpen), CheckCall(table_, "spiffe://d/both", kForward)}) {
+    EXPECT_THAT(denied, FailsWith(absl::StatusCode::kPermissionDenied, Reason::kTransport));
+    EXPECT_THAT(std::string(denied.message()),
+                AllOf(HasSubstr("is in none of them; add it"), Not(HasSubstr("canary"))));
+  }
+  EXPECT_THAT(CheckCall(table_, "spiffe://d/never", kOpen),
+              FailsWith(absl::StatusCode::kUnauthenticated, Reason::kTransport));
 }
 
 }  // namespace

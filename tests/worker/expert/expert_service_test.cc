@@ -197,6 +197,10 @@ TEST_F(ExpertServiceTest, TellsTheStreamWhenALinkBreaksAndForgetsTheSession) {
   ExpectServed(source, 3);
   SY_ASSERT_OK_AND_ASSIGN(const auto counters, service_->CountersOf(source.order.session, kSoon));
   EXPECT_EQ(counters[0].frames, 1U);
+  // To another caller it has none.
+  SY_EXPECT_OK(service_->CountersOf(source.order.session, kSoon, source.order.caller).status());
+  EXPECT_THAT(service_->CountersOf(source.order.session, kSoon, "spiffe://d/other"),
+              FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownSession));
 
   transport_.Break(source.link);
 
