@@ -9,6 +9,7 @@
 #include "tests/cuda/exchange_group.h"
 #include "tests/cuda/random_weights.h"
 #include "worker/device/cuda/decode/fused_ffn.h"
+#include "worker/device/cuda/gemm/prefill_packed.h"
 
 namespace switchyard::cuda::bench {
 
@@ -85,7 +86,7 @@ class PrefillLayer {
   static std::size_t At(int i) { return static_cast<std::size_t>(i); }
   [[nodiscard]] int ranks() const { return groups_.front()->ranks(); }
   [[nodiscard]] int slots() const { return ExchangeSlotsMax(groups_.front()->shape()); }
-  [[nodiscard]] std::int64_t ScaleStride() const { return (slots() + 136 + 3) / 4 * 4; }
+  [[nodiscard]] std::int64_t ScaleStride() const { return ScaleStrideOf(slots()); }
 
   void SetTokens(const std::vector<testing::RankTokens>& tokens, int cover);
   void MakeRank(int rank);

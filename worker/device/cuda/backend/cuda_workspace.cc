@@ -8,6 +8,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/device/cuda/device_facts.h"
+#include "worker/device/cuda/gemm/prefill_packed.h"
 #include "worker/device/weights_check.h"
 
 namespace switchyard {
@@ -16,7 +17,6 @@ namespace {
 using cuda::kPad;
 using cuda::Padded;
 
-constexpr std::size_t kScalesBehind = 136;  // PrefillRows::scales
 constexpr std::int64_t kSizeMax = std::int64_t{1} << 20;
 
 std::size_t Lines(std::size_t bytes) { return (bytes + 255) / 256 * 256; }
@@ -56,7 +56,7 @@ absl::StatusOr<std::unique_ptr<CudaWorkspace>> CudaWorkspace::Create(const MoeSh
       fault.Check(cuda::MultiprocessorsOfCurrentDevice(&sms), "counting multiprocessors"));
   const std::int64_t carry =
       cuda::CarryBytesOf(cuda::WeightOrder::kRows128, cuda::kRowTileMax, sms);
-  const std::size_t scales = (pairs + kScalesBehind + 3) / 4 * 4;
+  const auto scales = static_cast<std::size_t>(cuda::ScaleStrideOf(pairs_max));
   const std::size_t sizes[] = {pairs * hidden * 2,
                                pairs * middle * 2,
                                pairs * middle * 2 * 4,

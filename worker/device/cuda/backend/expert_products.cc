@@ -33,10 +33,11 @@ void ExpertProducts::Choose(bool amax) {
   }
 }
 
-cuda::PackedWeights ExpertProducts::Weights(Route route, Matrix matrix) const {
-  const std::int64_t hidden = Padded(space_.shape_.hidden);
-  const std::int64_t middle = Padded(space_.shape_.intermediate);
-  cuda::PackedWeights weights = table_.Weights(route, matrix);
+cuda::PackedWeights WeightsOf(const CudaTable& table, const MoeShape& shape, Route route,
+                              Matrix matrix) {
+  const std::int64_t hidden = Padded(shape.hidden);
+  const std::int64_t middle = Padded(shape.intermediate);
+  cuda::PackedWeights weights = table.Weights(route, matrix);
   weights.n = matrix == Matrix::kDown ? hidden : 2 * middle;
   weights.k = matrix == Matrix::kDown ? middle : hidden;
   return weights;

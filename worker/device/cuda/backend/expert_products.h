@@ -20,6 +20,10 @@ namespace switchyard {
 // From so many pairs of an expert on, on average, the products of prefill are faster.
 constexpr std::int32_t kPairsForPrefill = 32;
 
+// The weights of all experts of a route, with the padded sizes of the shape.
+cuda::PackedWeights WeightsOf(const CudaTable& table, const MoeShape& shape, cuda::Route route,
+                              Matrix matrix);
+
 // The lists of a pass, in device memory.
 struct GroupedPairs {
   cuda::PairList list;
@@ -57,7 +61,9 @@ class ExpertProducts {
   absl::Status MultiplyGrouped(Matrix matrix, cuda::Route route, const GroupedPairs& pairs);
   absl::Status MultiplyPrefill(Matrix matrix, cuda::Route route, const cuda::GemmGroups& groups,
                                const cuda::PackedWeights& weights);
-  [[nodiscard]] cuda::PackedWeights Weights(cuda::Route route, Matrix matrix) const;
+  [[nodiscard]] cuda::PackedWeights Weights(cuda::Route route, Matrix matrix) const {
+    return WeightsOf(table_, space_.shape_, route, matrix);
+  }
   // Rows in front of a product, as the steps before it write them.
   [[nodiscard]] cuda::PairRows RowsOf(Matrix matrix) const;
   [[nodiscard]] RouteUse& UseOf(cuda::Route route) {

@@ -11,8 +11,6 @@ namespace {
 using cuda::Padded;
 using cuda::Route;
 
-constexpr std::int64_t kScalesBehind = 136;  // PrefillRows::scales
-
 bool IsFormatOf(Route route, cuda::ExchangeFormat format) {
   if (route == Route::kBf16) return format == cuda::ExchangeFormat::kBf16;
   return format == cuda::ExchangeFormat::kFp8 || format == cuda::ExchangeFormat::kFp8Pow2;
@@ -24,18 +22,8 @@ std::int64_t LandedProducts::RowBytes() const {
   return Padded(space_.shape_.intermediate) * (is_fp8() ? 1 : 2);
 }
 
-std::int64_t LandedProducts::ScaleStride(std::int64_t pairs) {
-  return (pairs + kScalesBehind + 3) / 4 * 4;
-}
-
 cuda::PackedWeights LandedProducts::Weights(Matrix matrix) const {
-  const bool down = matrix == Matrix::kDown;
-  const std::int64_t hidden = space_.shape_.hidden;
-  const std::int64_t middle = Padded(space_.shape_.intermediate);
-  cuda::PackedWeights weights = table_.Weights(*table_.landed_route(), matrix);
-  weights.n = down ? hidden : 2 * middle;
-  weights.k = down ? middle : hidden;
-  return weights;
+  return WeightsOf(table_, space_.shape_, *table_.landed_route(), matrix);
 }
 
 bool LandedProducts::Serves(const cuda::ExchangeRank& rank, const cuda::ExchangeStep& step,
@@ -53,7 +41,7 @@ bool LandedProducts::Serves(const cuda::ExchangeRank& rank, const cuda::Exchange
   const auto room = static_cast<std::int64_t>(space_.pairs_max_) * std::int64_t{sizeof(float)};
   const std::int64_t middle = Padded(space_.shape_.intermediate);
   return pairs * RowBytes() <= room * 2 * middle &&
-         middle / 128 * ScaleStride(pairs) * std::int64_t{sizeof(float)} <=
+         middle / 128 * cuda::ScaleStrideOf(pairs) * std::int64_t{sizeof(float)} <=
              room * Padded(space_.shape_.hidden) &&
          HasPrefillProduct(Weights(Matrix::kGateUp)) && HasPrefillProduct(Weights(Matrix::kDown));
 }
@@ -76,7 +64,7 @@ absl::Status LandedProducts::Run(const cuda::ExchangeRank& rank, const cuda::Exc
   const cuda::PrefillHidden hidden{.rows = reinterpret_cast<std::byte*>(space_.gate_up_),
                                    .stride = RowBytes(),
                                    .scales = space_.down_,
-                                   .scale_stride = ScaleStride(pairs)};
+                                   .scale_stride = cuda::ScaleStrideOf(pairs)};
   SY_RETURN_IF_ERROR(fault_->Check(
       LaunchPrefillHidden(rows, groups, Weights(Matrix::kGateUp), hidden, scratch, stream_),
       "multiplying experts by landed rows"));

@@ -35,9 +35,7 @@ class LandedProducts {
  private:
   [[nodiscard]] cuda::PackedWeights Weights(Matrix matrix) const;
   [[nodiscard]] bool is_fp8() const { return *table_.landed_route() == cuda::Route::kFp8; }
-  // Each is of the hidden rows, by the product that reads them.
-  [[nodiscard]] std::int64_t RowBytes() const;
-  [[nodiscard]] static std::int64_t ScaleStride(std::int64_t pairs);
+  [[nodiscard]] std::int64_t RowBytes() const;  // of a hidden row
 
   const CudaTable& table_;
   CudaWorkspace& space_;

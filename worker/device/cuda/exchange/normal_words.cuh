@@ -21,7 +21,7 @@ class Words {
   __device__ __forceinline__ Words(const ExchangeRank& group, std::uint32_t number)
       : group_(group), number_(number), tag_(TagOf(group, number)) {}
 
-  // What this rank's table says. One that gives this rank up may have said before that it means
+  // This rank's table says so. A rank that gives this one up may have said before that it means
   // another step, which is then the reason.
   __device__ __forceinline__ void MeanStep(std::uint32_t hash, int cover) {
     hash_ = hash;
@@ -74,7 +74,7 @@ class Words {
   }
 
  private:
-  // Of one that has given this rank up.
+  // `source` has given this rank up.
   [[nodiscard]] __device__ __forceinline__ ExchangeFault ReasonOf(int source) const {
     const uint4 table = LoadSystem(At(group_.rank, source, kTableWord));
     const bool another = cover_ != 0 && table.w == tag_ && !IsAlike(table);

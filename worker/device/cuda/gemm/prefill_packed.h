@@ -21,6 +21,13 @@
 
 namespace switchyard::cuda {
 
+// Kernels read so many scales behind the last row.
+constexpr std::int64_t kScalesBehind = 136;
+// FP8 rows that stand together have so many values from one block of scales to the next.
+constexpr std::int64_t ScaleStrideOf(std::int64_t rows) {
+  return (rows + kScalesBehind + 3) / 4 * 4;
+}
+
 // Row r of slot r of the groups. Rows behind a group's are read and may hold anything.
 struct PrefillRows {
   const std::byte* rows = nullptr;  // 16-aligned
@@ -30,9 +37,9 @@ struct PrefillRows {
   // may hold anything, and is read up to 128 slots behind the last group's.
   const std::int32_t* index = nullptr;
   // FP8: [k / 128] blocks of scales, rows fastest, `scale_stride` values from one to the next: a
-  // multiple of 4, and memory for 136 values behind the last row; with an index [k / 128] scales of
-  // each row, `scale_stride` values from row to row. INT8: a scale for each row, `scale_stride`
-  // values from one to the next.
+  // multiple of 4, and memory for kScalesBehind values behind the last row; with an index [k / 128]
+  // scales of each row, `scale_stride` values from row to row. INT8: a scale for each row,
+  // `scale_stride` values from one to the next.
   const float* scales = nullptr;
   std::int64_t scale_stride = 0;
 };
