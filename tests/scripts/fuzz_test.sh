@@ -6,7 +6,7 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 # A repository of its own: the script writes to out/ and, when told, to the corpus.
 mkdir -p "$work/scripts" "$work/bin"
-cp "$1/scripts/fuzz" "$work/scripts/"
+cp "$1/scripts/fuzz" "$1/scripts/jobs" "$work/scripts/"
 failures=0
 fail() {
   echo "FAILED: $*"
