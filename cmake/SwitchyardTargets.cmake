@@ -107,15 +107,17 @@ function(switchyard_test_options target)
     -Wno-stringop-overflow -Wno-stringop-overread)
 endfunction()
 
-# switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS tsan slow] [TIMEOUT 60] [ARGS ...] [ALONE])
+# switchyard_test(NAME core_test SRCS ... DEPS ... [LABELS tsan slow] [TIMEOUT 60] [ARGS ...] [ALONE]
+#                 [LEFT_OUT filter])
 # One executable a folder keeps links few; every TEST in it becomes a CTest test of its own.
 # Labels that scripts/test knows: tsan (also run under ThreadSanitizer: no gRPC, no UCX), slow and
 # latency (not under AddressSanitizer). ALONE: no other test runs meanwhile, because it measures times.
+# LEFT_OUT, a filter of GoogleTest: tests of the program that ctest does not run, because another script does.
 function(switchyard_test)
   if(NOT SWITCHYARD_BUILD_TESTS)
     return()
   endif()
-  cmake_parse_arguments(ARG "ALONE" "NAME;TIMEOUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "ALONE" "NAME;TIMEOUT;LEFT_OUT" "SRCS;DEPS;LABELS;ARGS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 60)
   endif()
@@ -135,12 +137,16 @@ function(switchyard_test)
   endif()
   # Discovery before the test run cannot carry a list; ctest -L matches a part of a label as well.
   string(JOIN "+" labels ${ARG_LABELS})
+  set(filter "")
+  if(ARG_LEFT_OUT)
+    set(filter TEST_FILTER "-${ARG_LEFT_OUT}")
+  endif()
   set(environment "")
   if(CMAKE_CXX_FLAGS MATCHES "fsanitize=thread")
     # UCX hooks madvise when it is loaded; a new thread then crashes before ThreadSanitizer knows it.
     set(environment ENVIRONMENT UCX_MEM_EVENTS=n)
   endif()
-  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST EXTRA_ARGS ${ARG_ARGS}
+  gtest_discover_tests(${ARG_NAME} DISCOVERY_MODE PRE_TEST ${filter} EXTRA_ARGS ${ARG_ARGS}
     PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_ALONE} LABELS "${labels}" ${environment})
 endfunction()
 
