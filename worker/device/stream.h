@@ -21,6 +21,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <span>
 
@@ -157,6 +158,11 @@ class Stream {
   // `event` becomes done when everything enqueued before is complete. It is of this stream, and
   // done. Only kUnavailable.
   virtual absl::Status Record(DeviceEvent* event) = 0;
+  // Calls that are taken now, and an event behind them. Others may be refused, or wait for the
+  // device.
+  [[nodiscard]] virtual std::uint32_t Room() const {
+    return std::numeric_limits<std::uint32_t>::max();
+  }
   [[nodiscard]] virtual std::unique_ptr<DeviceEvent> MakeEvent() = 0;
 };
 

@@ -278,6 +278,23 @@ TEST_F(GroupServiceTest, GroupsAreBounded) {
   SY_EXPECT_OK(sources[2]->Join(service_));
 }
 
+// The number is what a source says, and a step in the log reaches the group that has it.
+TEST_F(GroupServiceTest, TheNumberOfAnotherGroupIsRefusedAndThatGroupGoesOn) {
+  const auto source = Formed();
+  Source other(device_.get(), 0, 1);
+  other.request.group.id.low = 77;
+  other.Sign();
+  SY_ASSERT_OK(other.Join(service_));
+  other.source_keys->group = source->source_keys->group;
+
+  EXPECT_THAT(other.GiveKeys(service_),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+
+  ASSERT_NO_FATAL_FAILURE(source->Append(LayerId{0}, 1));
+  SY_EXPECT_OK(source->TakePart());
+  EXPECT_TRUE(WaitForSteps(1));
+}
+
 TEST_F(GroupServiceTest, AStepOfAnEpochOrALayerThatItLacksEndsTheGroup) {
   auto source = Formed();
   source->Append(LayerId{0}, 9);

@@ -290,6 +290,12 @@ absl::Status GroupService::Form(const std::shared_ptr<Group>& group, const Group
                      absl::StrCat("a group's number is below ", LoggedStep::kGroupsMax));
   }
   SY_RETURN_IF_ERROR(Follow(keys.log, former));
+  // The number is what the source says. That of a group of before may not be free yet.
+  if (follower_->Has(keys.group)) {
+    return MakeError(
+        absl::StatusCode::kUnavailable, Reason::kNotReady,
+        absl::StrFormat("another group has number %d here; form the group again", keys.group));
+  }
   Duration patience{};
   for (const Group::Source& source : group->sources()) {
     patience = std::max(patience, options_.experts->StepDeadlineOf(source.session));

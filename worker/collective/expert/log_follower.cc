@@ -53,6 +53,11 @@ void LogFollower::Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group
   groups_[number] = std::move(group);
 }
 
+bool LogFollower::Has(std::uint32_t number) const {
+  const MutexLock lock(mutex_);
+  return groups_.contains(number);
+}
+
 void LogFollower::Remove(const FollowedGroup* group) {
   std::shared_ptr<FollowedGroup> removed;  // dropped without the lock
   const MutexLock lock(mutex_);

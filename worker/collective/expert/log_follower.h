@@ -62,8 +62,9 @@ class LogFollower {
   LogFollower(const LogFollower&) = delete;
   LogFollower& operator=(const LogFollower&) = delete;
 
-  // Makes the steps of group `number` from now on.
+  // Makes the steps of group `number` from now on. REQUIRES: no group has the number.
   void Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group);
+  [[nodiscard]] bool Has(std::uint32_t number) const;
   // Begins none of this group any more. Those that have begun keep it until they end.
   void Remove(const FollowedGroup* group);
   [[nodiscard]] std::size_t groups() const;

@@ -19,10 +19,6 @@ constexpr Duration kBackoffMax = std::chrono::seconds(2);
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
 
-constexpr Duration kIdleWait = std::chrono::milliseconds(5);  // how often it looks at its group
-
-TimePoint Now() { return std::chrono::time_point_cast<Duration>(std::chrono::steady_clock::now()); }
-
 }  // namespace
 
 CollectiveRunner::CollectiveRunner(CollectiveRunnerOptions options)
@@ -75,6 +71,7 @@ void CollectiveRunner::OnPlan(const PlanUpdate& update, TimePoint /*now*/) {
   if (update.plan.epoch <= newest) return;
   pending_ = update;
   binding_ = false;
+  form_again_.reset();  // on an older plan
 }
 
 RunnerProgress CollectiveRunner::Poll(TimePoint now) {
@@ -125,6 +122,7 @@ absl::Status CollectiveRunner::TakeOver(const std::shared_ptr<SourceGroup>& form
   LetGo();
   current_ = {.group = formed, .next = formed->first_step(), .steps = 0};
   served_ = forming_on_;
+  binding_ = false;  // it was at the group before
   return absl::OkStatus();
 }
 
@@ -179,6 +177,9 @@ void CollectiveRunner::LetGo() {
   if (current_.group == nullptr) return;
   Former former{.group = std::exchange(current_, Joined()).group,
                 .ended = options_.stream->MakeEvent()};
+  // Its steps that run use its memory until they end, which the end of the group makes them do
+  // soon.
+  WaitForRoom(SteadyClock().Now() + kDeviceMax).IgnoreError();
   // On a device that is lost nothing runs any more.
   options_.stream->Record(former.ended.get()).IgnoreError();
   former_.push_back(std::move(former));
@@ -263,75 +264,6 @@ absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
   return MakeError(
       absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
       absl::StrFormat("%d steps are in flight or not taken; wait for one", slots_.size()));
-}
-
-absl::StatusOr<LoggedStep> CollectiveRunner::Claim(LayerId layer, std::int32_t tokens) {
-  SourceGroup& group = *current_.group;
-  const LoggedStep wanted{.group = group.number(),
-                          .layer = layer,
-                          // Several sources cannot know each other's tokens.
-                          .cover = options_.grant.group.sources == 1
-                                       ? std::max(tokens, 1)
-                                       : group.options().facts.tokens_max,
-                          .epoch = served_.plan.epoch.value & LoggedStep::kEpochMask};
-  for (;;) {
-    const std::optional<LoggedStep> found = group.log().At(current_.next);
-    if (!found.has_value()) {
-      switch (group.log().Append(current_.next, wanted)) {
-        case StepLog::Appended::kYes:
-          ++current_.next;
-          return wanted;
-        case StepLog::Appended::kTaken:
-          continue;
-        case StepLog::Appended::kFull:
-          return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                           "the workers are thousands of steps behind; wait for a step");
-      }
-    }
-    ++current_.next;
-    if (found->group != group.number()) continue;
-    if (found->layer == layer && found->epoch == wanted.epoch && found->cover >= tokens) {
-      return *found;
-    }
-    SY_RETURN_IF_ERROR(MakeStep(*found, nullptr));
-  }
-}
-
-// This rank's part; without tokens if there is no request.
-absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepRequest* request) {
-  ++current_.steps;
-  ExchangeStep part{.cover = step.cover, .codecs = current_.group->CodecsOf(step.layer)};
-  if (request != nullptr) {
-    part.tokens = request->tokens;
-    part.x = request->x;
-    part.ids = request->ids;
-    part.weights = request->weights;
-    part.places = places_ == nullptr ? nullptr : places_->Of(step.layer);
-    part.y = request->y;
-    part.y_dtype = options_.grant.request.y_dtype;
-  }
-  return current_.group->exchange().Step(options_.stream.get(), part);
-}
-
-// The step's error is that of its first round. Later ones leave the earlier ones running,
-// so that the step is to be taken like any other, and then says so.
-absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, StepRounds* rounds) {
-  rounds->Begin(current_.group->options().facts.tokens_max);
-  std::int32_t first = 0;
-  do {
-    const StepRequest round = RoundOf(request, served_.plan.shape, options_.grant.request.y_dtype,
-                                      first, rounds->at_once);
-    const absl::StatusOr<LoggedStep> step = Claim(request.layer, round.tokens);
-    const absl::Status made = step.ok() ? MakeStep(*step, &round) : step.status();
-    if (!made.ok()) {
-      if (rounds->numbers.empty()) return made;
-      rounds->failed = made;
-      return absl::OkStatus();
-    }
-    rounds->numbers.push_back(current_.steps - 1);
-    first += round.tokens;
-  } while (first < request.tokens);
-  return absl::OkStatus();
 }
 
 absl::Status CollectiveRunner::CheckRounds(const Slot& slot, const SourceGroup* group,
@@ -419,7 +351,10 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
     return absl::OkStatus();
   }
   // A worker that has ended the group knows more than the device, which only missed some rank.
-  return group->state() == SourceGroup::State::kEnded ? GroupEnded(group->why()) : fault;
+  if (group->state() == SourceGroup::State::kEnded) return GroupEnded(group->why());
+  // No later step of it is a result, whether or not the workers have seen that.
+  group->Abandon(fault);
+  return fault;
 }
 
 void CollectiveRunner::Close(TimePoint /*now*/) {
@@ -462,37 +397,6 @@ RunnerStatus CollectiveRunner::Status() const {
     status.attachments.push_back(std::move(row));
   }
   return status;
-}
-
-// Makes this rank's part in steps of others while no Submit does.
-void CollectiveRunner::RunIdle() {
-  for (;;) {
-    std::shared_ptr<SourceGroup> group;
-    std::uint64_t next = 0;
-    {
-      const MutexLock lock(mutex_);
-      if (stopping_) return;
-      group = current_.group;
-      next = current_.next;
-      if (group == nullptr) {
-        stopped_.WaitUntil(mutex_, Now() + options_.idle_after);
-        continue;
-      }
-    }
-    if (!group->log().WaitFor(next, Duration::zero(), kIdleWait)) continue;
-    const MutexLock lock(mutex_);
-    // A Submit that is about to come joins the step.
-    const TimePoint until = Now() + options_.idle_after;
-    while (!stopping_ && stopped_.WaitUntil(mutex_, until)) {
-    }
-    if (stopping_) return;
-    if (current_.group != group || current_.next != next) continue;
-    const std::optional<LoggedStep> step = group->log().At(next);
-    if (!step.has_value()) continue;
-    ++current_.next;
-    // Whoever waits for the step hears of a failure from the group's other ranks.
-    if (step->group == group->number()) MakeStep(*step, nullptr).IgnoreError();
-  }
 }
 
 }  // namespace switchyard

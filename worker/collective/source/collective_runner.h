@@ -107,9 +107,15 @@ class CollectiveRunner final : public StepRunner {
   [[nodiscard]] absl::StatusOr<std::uint32_t> FreeSlot() const;
   [[nodiscard]] const Slot* Find(const StepTicket& ticket) const;
   [[nodiscard]] bool InFlight(const SourceGroup* group, Epoch epoch) const;
-  // Finds the group's step for a request, making the steps before it without tokens.
-  absl::StatusOr<LoggedStep> Claim(LayerId layer, std::int32_t tokens) SY_REQUIRES(mutex_);
+  // Finds the group's step for a request, making the steps before it without tokens, and waits
+  // until `until` for room in the stream. An error of the stream claims nothing.
+  absl::StatusOr<LoggedStep> Claim(LayerId layer, std::int32_t tokens, TimePoint until)
+      SY_REQUIRES(mutex_);
   absl::Status MakeStep(const LoggedStep& step, const StepRequest* request) SY_REQUIRES(mutex_);
+  absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(mutex_);
+  absl::Status MakeRound(const StepRequest& round, TimePoint until) SY_REQUIRES(mutex_);
+  // Ends the group, whose steps are no results from here on. Returns `why`.
+  absl::Status End(absl::Status why) SY_REQUIRES(mutex_);
   absl::Status MakeRounds(const StepRequest& request, StepRounds* rounds) SY_REQUIRES(mutex_);
   // Whether the ids of a step that has ended were right.
   [[nodiscard]] absl::Status CheckRounds(const Slot& slot, const SourceGroup* group,
@@ -123,6 +129,8 @@ class CollectiveRunner final : public StepRunner {
   void LetGo() SY_REQUIRES(mutex_);
   void Leave(const absl::Status& why);
   void RunIdle();
+  bool SkipOthers(const SourceGroup* group) SY_REQUIRES(mutex_);
+  void LookBehind(const std::shared_ptr<SourceGroup>& group, std::uint64_t next);
 
   const CollectiveRunnerOptions options_;
   bool closed_ = false;

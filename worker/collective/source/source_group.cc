@@ -61,13 +61,7 @@ class SourceGroup::Worker final : public GroupStreamSink {
                       absl::StrFormat("worker %s ended the group: %s", id_, why.message()),
                       {metadata.begin(), metadata.end()});
       }
-      // The group makes no more steps: those that run need not wait until their patience ends. The
-      // worker's own rank first, for whoever reads which one was missed.
-      if (group_->joined_) {
-        group_->exchange_->Lose(rank_);
-        const CollectiveGroup& facts = group_->options_.facts;
-        for (std::int32_t r = 0; r < facts.workers + facts.sources; ++r) group_->exchange_->Lose(r);
-      }
+      group_->LoseAll(rank_);
       group_->state_ = State::kEnded;
       group_->Changed();
     }
@@ -217,6 +211,27 @@ absl::StatusOr<bool> SourceGroup::IsBound(Epoch epoch) const {
 
 void SourceGroup::Release(Epoch epoch) {
   for (const auto& worker : workers_) worker->stream->Release({epoch});
+}
+
+void SourceGroup::Abandon(const absl::Status& why) {
+  {
+    const MutexLock lock(mutex_);
+    if (state_ == State::kEnded) return;
+    if (why_.ok()) why_ = why;
+    LoseAll(options_.facts.workers + options_.grant.group.source);
+    state_ = State::kEnded;
+    Changed();
+  }
+  options_.wake();
+}
+
+// The group makes no more steps: those that run need not wait until their patience ends.
+void SourceGroup::LoseAll(std::int32_t first) {
+  if (!joined_) return;
+  exchange_->Lose(first);
+  for (std::int32_t r = 0; r < options_.facts.workers + options_.facts.sources; ++r) {
+    exchange_->Lose(r);
+  }
 }
 
 absl::Status GroupEnded(const absl::Status& why) {

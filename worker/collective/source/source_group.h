@@ -65,6 +65,9 @@ class SourceGroup {
   // All workers have bound it. An error: one refused.
   [[nodiscard]] absl::StatusOr<bool> IsBound(Epoch epoch) const;
   void Release(Epoch epoch);
+  // Ends it at this source, and with its streams, once it is destroyed, everywhere: its steps that
+  // run are no results. `why` is an error. Nothing happens if it has ended.
+  void Abandon(const absl::Status& why);
 
  private:
   class Worker;
@@ -75,6 +78,8 @@ class SourceGroup {
   template <typename There>
   absl::Status WaitForAll(TimePoint until, absl::string_view what, There there);
   void Changed();
+  // None of its steps that run waits for a rank any more; `first` is the one that was missed.
+  void LoseAll(std::int32_t first) SY_REQUIRES(mutex_);
 
   const Options options_;
   // Set by the forming thread before the state is kReady.

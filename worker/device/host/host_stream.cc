@@ -118,7 +118,16 @@ absl::Status HostStream::Record(DeviceEvent* event) {
     return absl::OkStatus();
   }
   own->Open();
-  return Queue(own);
+  absl::Status queued = Queue(own);
+  // Nothing will complete it.
+  if (!queued.ok()) own->Complete(queued);
+  return queued;
+}
+
+std::uint32_t HostStream::Room() const {
+  const std::uint32_t queued =
+      tail_.load(std::memory_order_relaxed) - head_.load(std::memory_order_acquire);
+  return queued < kQueuedMax - 1 ? kQueuedMax - 1 - queued : 0;
 }
 
 std::unique_ptr<DeviceEvent> HostStream::MakeEvent() { return std::make_unique<HostEvent>(); }

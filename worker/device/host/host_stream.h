@@ -59,6 +59,7 @@ class HostStream final : public Stream {
   // valid until it has advanced to its end.
   absl::Status Queue(const QueuedStep& step) { return Queue(Work(step)); }
   [[nodiscard]] std::unique_ptr<DeviceEvent> MakeEvent() override;
+  [[nodiscard]] std::uint32_t Room() const override;
 
   // For the compute thread.
   [[nodiscard]] WorkClass work_class() const { return options_.work_class; }

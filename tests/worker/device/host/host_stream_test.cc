@@ -259,12 +259,18 @@ TEST_F(HostStreamTest, RefusesWhatItCannotRunAndMoreThanItsQueueTakes) {
   EXPECT_THAT(stream->Run(run), FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
   EXPECT_EQ(device_.runs, 0);
 
+  EXPECT_EQ(stream->Room(), HostStream::kQueuedMax - 1);
   for (std::uint32_t i = 0; i + 1 < HostStream::kQueuedMax; ++i) {
     SY_ASSERT_OK(stream->Run(work->run));
   }
+  EXPECT_EQ(stream->Room(), 0U);
   EXPECT_THAT(stream->Run(work->run),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
   SY_EXPECT_OK(stream->Record(event.get()));  // An event always fits.
+  const auto second = stream->MakeEvent();
+  EXPECT_THAT(stream->Record(second.get()),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+  EXPECT_TRUE(second->done()) << "nothing else would end a wait for it";
   gate.Open();
   EXPECT_TRUE(event->Wait(kLong));
 }
