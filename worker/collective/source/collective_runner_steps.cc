@@ -4,7 +4,6 @@
 #include <limits>
 #include <memory>
 #include <optional>
-#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
@@ -94,7 +93,8 @@ absl::Status CollectiveRunner::WaitForRoom(TimePoint until) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
                        "the device has no room for another step of the group; wait for one");
     }
-    std::this_thread::sleep_for(kRoomWait);
+    // A queue that has moved tells nobody: its device would pay for that in every step.
+    stopped_.WaitUntil(mutex_, Now() + kRoomWait);
   }
   return absl::OkStatus();
 }
