@@ -234,8 +234,7 @@ TEST_F(GroupServiceTest, AStrangerWithTheIdOfASessionDoesItNoHarm) {
   SY_EXPECT_OK(source->TakePart());
   // Nor a second stream of its own.
   Source again(device_.get(), 0, 1);
-  EXPECT_THAT(again.Join(service_),
-              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(again.Join(service_), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
   source->Append(LayerId{1}, 1);
   SY_EXPECT_OK(source->TakePart());
 }
@@ -244,8 +243,7 @@ TEST_F(GroupServiceTest, SourcesThatDoNotFitAreRefusedAndTheGroupGoesOn) {
   Source first(device_.get(), 0, 2);
   SY_ASSERT_OK(first.Join(service_));
   Source again(device_.get(), 0, 2);
-  EXPECT_THAT(again.Join(service_),
-              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig));
+  EXPECT_THAT(again.Join(service_), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
   Source other(device_.get(), 1, 2);
   other.request.attach.max_tokens = 2;
   other.Sign();

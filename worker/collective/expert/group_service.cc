@@ -146,14 +146,19 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
   if (at != groups_.end()) {
     const Group& group = *at->second;
     const auto source = static_cast<std::size_t>(request.group.source);
-    if (group.facts() == facts && request.group.source >= 0 && source < group.sources().size() &&
-        group.sources()[source].sink == nullptr && !group.announced) {
-      return at->second;
+    if (group.facts() != facts || request.group.source < 0 || source >= group.sources().size()) {
+      return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                       absl::StrFormat("worker %s: source %d means another group than those before "
+                                       "it; open all their sessions alike",
+                                       options_.worker_id, request.group.source));
     }
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                     absl::StrFormat("worker %s: source %d means another group than those before "
-                                     "it, or has joined already; open all their sessions alike",
-                                     options_.worker_id, request.group.source));
+    if (group.sources()[source].sink == nullptr && !group.announced) return at->second;
+    // Its attempt of before may not have ended here yet.
+    return MakeError(
+        absl::StatusCode::kUnavailable, Reason::kNotReady,
+        absl::StrFormat("worker %s: source %d has joined the group already; try again, "
+                        "unless two engines have this number",
+                        options_.worker_id, request.group.source));
   }
   if (groups_.size() >= options_.groups_max) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
