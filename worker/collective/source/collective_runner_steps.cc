@@ -1,7 +1,6 @@
 // The steps of a CollectiveRunner: how it claims them in the log, and how it makes its part.
 #include <algorithm>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
