@@ -138,6 +138,7 @@ void Serve(Worker& worker, const AttachMessage& message, std::uint8_t what, cons
       request.deployment = good.deployment;
       request.epoch = good.epoch;
       request.hash = good.hash;
+      request.max_tokens = good.max_tokens;  // enough for the slots of the link
     }
     if ((what & kOfTheLink) != 0) {
       request.reply_ring.transport = ring.offer().transport;

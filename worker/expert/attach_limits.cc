@@ -8,6 +8,8 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/format/wire_format.h"
+#include "worker/expert/attach_grant.h"
 #include "worker/expert/request_intake.h"
 #include "worker/transport/frame.h"
 
@@ -29,6 +31,17 @@ absl::Status CheckSlotBytes(absl::string_view of, std::uint32_t bytes, std::uint
                                    kSlotBytesMin, most));
 }
 
+absl::Status CheckOfUse(absl::string_view of, std::uint32_t bytes, std::size_t most,
+                        const AttachRequest& request) {
+  if (bytes <= most) return absl::OkStatus();
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kMessageTooLarge,
+                   absl::StrFormat("%s ring: slots have %d bytes; session %s, granted for steps of "
+                                   "%d tokens, has no use for more than %d: ask for smaller slots, "
+                                   "or open a session for more tokens",
+                                   of, bytes, ToHex(request.session), request.max_tokens, most),
+                   {{"session", ToHex(request.session)}});
+}
+
 }  // namespace
 
 absl::Status CheckRings(const AttachRequest& request, const RingLimits& limits) {
@@ -42,6 +55,25 @@ absl::Status CheckRings(const AttachRequest& request, const RingLimits& limits) 
   }
   SY_RETURN_IF_ERROR(CheckSlotBytes("reply", ring.slot_bytes, limits.slot_bytes_max));
   return CheckSlotBytes("request", request.request_slot_bytes_or_reply(), limits.slot_bytes_max);
+}
+
+absl::Status CheckRingsOfGrant(const AttachRequest& request, const MoeShape& shape) {
+  const std::uint32_t rows = GrantedRowsMax(request, shape);
+  std::size_t chunk = kSlotBytesMin;
+  // The next epoch may choose any format, and a plan may move any of the model's experts here.
+  for (const NamedWireFormat& named : WireFormats()) {
+    chunk = std::max(chunk, LayoutOfRequest({.mode = request.mode,
+                                             .format = named.format,
+                                             .rows = rows,
+                                             .hidden = shape.hidden,
+                                             .top_k = shape.top_k,
+                                             .local_slots = shape.experts})
+                                .frame_bytes);
+  }
+  const std::size_t answer =
+      std::max<std::size_t>(kSlotBytesMin, LayoutOfResult(rows, shape.hidden).frame_bytes);
+  SY_RETURN_IF_ERROR(CheckOfUse("reply", request.reply_ring.slot_bytes, answer, request));
+  return CheckOfUse("request", request.request_slot_bytes_or_reply(), chunk, request);
 }
 
 absl::Status CheckRowsToCopy(const AttachRequest& request, const MoeShape& shape,

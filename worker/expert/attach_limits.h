@@ -21,6 +21,11 @@ struct RingLimits {
 // limits, MESSAGE_TOO_LARGE for slots too large, or too small for the longest refusal.
 absl::Status CheckRings(const AttachRequest& request, const RingLimits& limits);
 
+// Refuses slots that the session has no use for: larger than the longest chunk that its grant
+// allows on layers of `shape`, its answer, and an error. `request` shows its grant. Errors:
+// kInvalidArgument (MESSAGE_TOO_LARGE).
+absl::Status CheckRingsOfGrant(const AttachRequest& request, const MoeShape& shape);
+
 // Refuses at attach what could never be copied: a device without host access has room for
 // `rows_max` rows of one request. Errors: kInvalidArgument (MESSAGE_TOO_LARGE).
 absl::Status CheckRowsToCopy(const AttachRequest& request, const MoeShape& shape,

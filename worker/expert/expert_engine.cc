@@ -64,15 +64,16 @@ ExpertEngine::~ExpertEngine() {
 }
 
 absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::CheckAttach(const AttachRequest& request) {
-  // The limits come first: a request beyond them must not cost memory.
-  SY_RETURN_IF_ERROR(CheckRequest(request));
-  SY_ASSIGN_OR_RETURN(EpochRecord * record,
-                      FindServing(request.deployment, request.epoch, request.hash));
-  SY_RETURN_IF_ERROR(CheckGrant(request, *record->epoch.runtime, options_.identity.worker_id));
+  // None of these costs memory. What depends on others is told only to who has a grant.
+  SY_RETURN_IF_ERROR(CheckRings(
+      request, {.slots_max = options_.slots_max, .slot_bytes_max = options_.slot_bytes_max}));
+  SY_ASSIGN_OR_RETURN(EpochRecord * record, FindGranted(request));
+  const MoeShape& shape = record->epoch.runtime->shape();
+  SY_RETURN_IF_ERROR(CheckRingsOfGrant(request, shape));
   if (!host_access_) {
-    SY_RETURN_IF_ERROR(
-        CheckRowsToCopy(request, record->epoch.runtime->shape(), options_.batch.rows_max));
+    SY_RETURN_IF_ERROR(CheckRowsToCopy(request, shape, options_.batch.rows_max));
   }
+  SY_RETURN_IF_ERROR(CheckRoom(request));
   return record;
 }
 
@@ -105,11 +106,20 @@ absl::StatusOr<AttachGrant> ExpertEngine::Attach(const AttachRequest& request, A
   return grant;
 }
 
-absl::Status ExpertEngine::CheckRequest(const AttachRequest& request) const {
-  SY_RETURN_IF_ERROR(CheckRings(
-      request, {.slots_max = options_.slots_max, .slot_bytes_max = options_.slot_bytes_max}));
-  const Replaced replaced = ReplacedBy(request);
-  if (attachments_.size() - replaced.attachments >= options_.attachments_max) {
+absl::Status ExpertEngine::CheckRoom(const AttachRequest& request) const {
+  const Own own = OwnOf(request);
+  // A grant has no end, so what one makes must have a bound.
+  if (own.attachments >= kAttachmentsOfSessionMax) {
+    return MakeError(
+        absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+        absl::StrFormat("worker %s: session %s has %d attachments here, the most that one may "
+                        "have; end one of their streams, or open another session",
+                        options_.identity.worker_id, ToHex(request.session), own.attachments),
+        {{"worker", options_.identity.worker_id},
+         {"session", ToHex(request.session)},
+         {"limit", absl::StrCat(kAttachmentsOfSessionMax)}});
+  }
+  if (attachments_.size() - own.attachments >= options_.attachments_max) {
     return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
         absl::StrFormat("worker %s has %d attachments, which is its limit; close a session",
@@ -123,7 +133,7 @@ absl::StatusOr<std::shared_ptr<void>> ExpertEngine::CountMemory(const AttachRequ
   const std::uint64_t bytes = ExpertAttachment::BytesOf(request, runtime);
   const std::uint64_t held = attachment_bytes_.held();
   const std::uint64_t most = options_.attachment_bytes_max;
-  if (held - ReplacedBy(request).bytes + bytes <= most) return attachment_bytes_.Add(bytes);
+  if (held - OwnOf(request).bytes + bytes <= most) return attachment_bytes_.Add(bytes);
   return MakeError(
       absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
       absl::StrFormat("worker %s may hold %d bytes for attachments and holds %d; this one takes "
@@ -132,16 +142,15 @@ absl::StatusOr<std::shared_ptr<void>> ExpertEngine::CountMemory(const AttachRequ
 }
 
 // A session that attaches again for larger slots ends its other attachment after that one's last
-// step, so only the new one counts. A session that has two already is not exempt, so the limits
-// hold.
-ExpertEngine::Replaced ExpertEngine::ReplacedBy(const AttachRequest& request) const {
-  Replaced replaced;
+// step, so only the new one counts. CheckRoom allows no third one.
+ExpertEngine::Own ExpertEngine::OwnOf(const AttachRequest& request) const {
+  Own own;
   for (const auto& [number, attachment] : attachments_) {
     if (attachment->session() != request.session) continue;
-    ++replaced.attachments;
-    replaced.bytes += attachment->bytes();
+    ++own.attachments;
+    own.bytes += attachment->bytes();
   }
-  return replaced.attachments == 1 ? replaced : Replaced{};
+  return own;
 }
 
 absl::Status ExpertEngine::Bind(AttachmentId attachment, const BindRequest& request) {

@@ -75,10 +75,10 @@ class ExpertEngine final : private FrameSink {
     MoeShape shape;                 // of the epoch
   };
   // Counts the memory that Attach would take, and refuses what it would refuse, so that the memory
-  // can be made on another thread meanwhile. Errors:
-  // kFailedPrecondition (STALE_EPOCH) unless that epoch and hash are committed and not retiring;
-  // those of CheckGrant; kInvalidArgument (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot
-  // be served; kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY).
+  // can be made on another thread meanwhile. Errors: those of CheckGrant; kFailedPrecondition
+  // (STALE_EPOCH) unless that epoch and hash are committed and not retiring; kInvalidArgument
+  // (BAD_REQUEST, MESSAGE_TOO_LARGE) for a ring that cannot be served, or is larger than the grant
+  // has use for; kResourceExhausted (TOO_MANY_SESSIONS, OUT_OF_MEMORY).
   absl::StatusOr<Admitted> Admit(const AttachRequest& request);
   // Errors: those of Admit, which it calls unless `ahead` shows that this was done, and of
   // Link::Connect.
@@ -121,25 +121,26 @@ class ExpertEngine final : private FrameSink {
                std::span<const std::byte> payload) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
 
+  // The epoch of a request that shows its grant. Errors: those of CheckGrant and FindServing.
+  absl::StatusOr<EpochRecord*> FindGranted(const AttachRequest& request);
   // Errors: kFailedPrecondition (STALE_EPOCH) unless a source may bind the epoch.
   absl::StatusOr<EpochRecord*> FindServing(absl::string_view deployment, Epoch epoch,
                                            const PlanHash& hash);
   EpochRecord* Find(absl::string_view deployment, Epoch epoch);
   absl::StatusOr<ExpertAttachment*> FindAttachment(AttachmentId attachment) const;
-  // Refuses what needs neither memory nor a link to be refused. Errors: those of CheckRings;
-  // kResourceExhausted (TOO_MANY_SESSIONS).
-  absl::Status CheckRequest(const AttachRequest& request) const;
+  // Errors: kResourceExhausted (TOO_MANY_SESSIONS).
+  absl::Status CheckRoom(const AttachRequest& request) const;
   // The epoch of a request that may attach, as far as memory is not concerned. Errors: as Admit.
   absl::StatusOr<EpochRecord*> CheckAttach(const AttachRequest& request);
   // Errors: kResourceExhausted (OUT_OF_MEMORY).
   [[nodiscard]] absl::StatusOr<std::shared_ptr<void>> CountMemory(
       const AttachRequest& request, const EpochRuntime& runtime) const;
-  // The attachments, and their memory, that end when a session attaches again.
-  struct Replaced {
+  // The attachments of the session, and their memory: they end when it attaches again.
+  struct Own {
     std::size_t attachments = 0;
     std::uint64_t bytes = 0;
   };
-  [[nodiscard]] Replaced ReplacedBy(const AttachRequest& request) const;
+  [[nodiscard]] Own OwnOf(const AttachRequest& request) const;
   // Lanes do not share anything: a slow prefill batch delays no decode batch.
   ExpertLane& LaneOf(WorkClass work_class) { return lanes_[static_cast<std::size_t>(work_class)]; }
   // Each returns true when it did something, so that Poll tries again.

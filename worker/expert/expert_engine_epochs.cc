@@ -5,6 +5,8 @@
 #include "absl/strings/str_format.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
+#include "worker/expert/attach_grant.h"
 #include "worker/expert/expert_engine.h"
 
 namespace switchyard {
@@ -52,6 +54,13 @@ StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
                       .memory = std::move(record->epoch.memory)};
   std::erase_if(epochs_, [record](const auto& held) { return held.get() == record; });
   return dropped;
+}
+
+absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::FindGranted(const AttachRequest& request) {
+  SY_ASSIGN_OR_RETURN(EpochRecord * record,
+                      FindServing(request.deployment, request.epoch, request.hash));
+  SY_RETURN_IF_ERROR(CheckGrant(request, *record->epoch.runtime, options_.identity.worker_id));
+  return record;
 }
 
 absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::FindServing(absl::string_view deployment,

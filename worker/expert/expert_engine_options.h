@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,9 +20,13 @@
 
 namespace switchyard {
 
+// Attachments of one session: the one that it uses, and one with larger slots that replaces it when
+// the first one's steps have ended.
+inline constexpr std::size_t kAttachmentsOfSessionMax = 2;
+
 struct ExpertEngineOptions {
   ExpertAttachment::Identity identity;
-  std::uint32_t attachments_max = 256;
+  std::uint32_t attachments_max = 256;       // of all sessions
   std::uint32_t slots_max = 64;              // pairs of one attachment
   std::uint32_t slot_bytes_max = 64U << 20;  // of one slot
   // The most for all attachments, as ExpertAttachment::BytesOf counts: rings both ways, metadata.

@@ -152,19 +152,26 @@ TEST_F(ExpertEngineTest, BindNeedsNoSignatureOfTheNextKey) {
                              {.epoch = Epoch{2}, .hash = HashOf(MakePlan(2, 2))}));
 }
 
-// The limit that the coordinator granted, and not the one that the source would like.
+// The limit that the coordinator granted, and not the one that the source would like. The smallest
+// slots, which hold an error, have room for a row or two more than one token has.
 TEST_F(ExpertEngineTest, RefusesChunksOfMoreRowsThanTheGrantAllows) {
   for (const DispatchMode mode : kBothModes) {
     AttachRequest order = MakeAttachRequest(MakePlan(1, 2), mode, mode == DispatchMode::kNormal);
-    order.max_tokens = 4;
+    order.max_tokens = 1;
+    order.reply_ring.slot_bytes =
+        static_cast<std::uint32_t>(LayoutOfError(kErrorTextMax).frame_bytes);
     order = testing::Signed(std::move(order));
     Source source{.order = order, .grant = {}, .link = nullptr};
     SY_ASSERT_OK_AND_ASSIGN(source.grant, engine_->Attach(order));
     source.link = transport_.Find(source.grant.request_ring.attachment);
 
-    ExpectServed(source, Request(source, 1, 0, 0, 4));
-    const TestRequest larger = Request(source, 1, 0, 0, 40);
-    ASSERT_GT(larger.header.rows, 12U);
+    ExpectServed(source, Request(source, 1, 0, 0, 1));
+    TestRequest larger;
+    for (std::uint64_t seed = 1; larger.header.rows != 4 && seed < 100; ++seed) {
+      larger = Request(source, seed, 0, 0, mode == DispatchMode::kNormal ? 4 : 2);
+    }
+    ASSERT_EQ(larger.header.rows, 4U);
+    ASSERT_LE(Encode(larger).size(), order.reply_ring.slot_bytes);
     ExpectRefused(source, larger, absl::StatusCode::kInvalidArgument, Reason::kTooManyTokens);
   }
 }
@@ -213,6 +220,8 @@ TEST_F(ExpertEngineTest, AttachRefusesMoreThanItsLimits) {
 // The peer's ring counts as much as the own one, and so does what is kept beside them.
 TEST_F(ExpertEngineTest, AttachCountsAllMemoryThatAPeerCanSize) {
   AttachRequest order = MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  order.max_tokens = 2 << 20;  // slots of that size are of use to its steps
+  order = testing::Signed(std::move(order));
   order.reply_ring.slots = 64;
   order.reply_ring.slot_bytes = 64U << 20;
   order.reply_ring.ring_bytes = 64ULL << 26;

@@ -8,6 +8,7 @@
 
 #include "tests/testing/status_matchers.h"
 #include "tests/worker/source/p2p/runner_fixture.h"
+#include "worker/expert/attach_limits.h"
 
 namespace switchyard {
 namespace {
@@ -141,6 +142,31 @@ TEST(ChunkRowsTest, FollowTheBatchTheWorkersAndTheMemory) {
         ChunkRowsOf(grant,
                     {.rows_max = 1024, .credits = 8, .ring_bytes_max = std::size_t{768} << 20}),
         c.rows);
+  }
+}
+
+// Workers refuse slots that the grant has no use for; what sources ask for never is that.
+TEST_F(SlotBytesTest, AreNeverMoreThanAWorkerAllowsForTheGrant) {
+  for (const NamedWireFormat& named : WireFormats()) {
+    for (const DispatchMode mode : {kNormal, kLowLatency}) {
+      for (const std::int32_t tokens : {1, 7, 128, 8192}) {
+        const Plan plan = PlanOf(2048, mode, {named.format, kBf16Format});
+        SessionGrant grant;
+        grant.plan = plan;
+        grant.request.max_tokens = tokens;
+        grant.request.mode = mode;
+        const StagingBytes slots = SlotsOf(
+            plan,
+            ChunkRowsOf(grant, {.rows_max = 1U << 20, .credits = 8, .ring_bytes_max = ~0ULL}));
+        AttachRequest request;
+        request.mode = mode;
+        request.max_tokens = tokens;
+        request.reply_ring.slot_bytes = static_cast<std::uint32_t>(slots.combine);
+        request.request_slot_bytes = static_cast<std::uint32_t>(slots.dispatch);
+
+        SY_EXPECT_OK(CheckRingsOfGrant(request, plan.shape));
+      }
+    }
   }
 }
 
