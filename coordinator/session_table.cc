@@ -57,7 +57,8 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   grant.hash = serving.hash;
   if (request.binding == BindingChoice::kCollective) {
     grant.binding = Binding::kCollective;
-    SY_ASSIGN_OR_RETURN(grant.group, groups_.Claim(request, serving.plan.epoch, rng_, now));
+    SY_ASSIGN_OR_RETURN(grant.group,
+                        groups_.Claim(request, opener.tenant, serving.plan.epoch, rng_, now));
   }
   grant.tracing = options_->tracing;
   GrantClaims claims = ClaimsOf(grant);

@@ -29,20 +29,25 @@ std::string TextOf(const OpenSessionRequest& request) {
 
 }  // namespace
 
-absl::Status GroupTable::CheckRoom(const std::string& caller) const {
-  const auto of_caller = static_cast<std::size_t>(
-      std::count_if(forming_.begin(), forming_.end(),
-                    [&](const auto& entry) { return entry.second.first.caller == caller; }));
+absl::Status GroupTable::CheckRoom(const std::string& user, const Tenant* tenant) const {
+  const auto is_own = [&](const auto& entry) {
+    const std::string& other = entry.second.user;
+    if (tenant == nullptr) return other == user;
+    return std::find(tenant->ids.begin(), tenant->ids.end(), other) != tenant->ids.end();
+  };
+  const auto own =
+      static_cast<std::size_t>(std::count_if(forming_.begin(), forming_.end(), is_own));
   const bool full = forming_.size() >= kGroupsMax;
-  if (!full && (caller.empty() || of_caller < kGroupsOfCallerMax)) return absl::OkStatus();
+  if (!full && (user.empty() || own < kGroupsOfCallerMax)) return absl::OkStatus();
+  const std::string whose = absl::StrCat(tenant == nullptr ? " of " : " of the tenant of ", user);
   return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                    absl::StrFormat("%d groups%s wait for their sources; try again in a minute",
-                                   full ? forming_.size() : of_caller,
-                                   full ? "" : absl::StrCat(" of ", caller)));
+                                   full ? forming_.size() : own, full ? "" : whose));
 }
 
-absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, Epoch epoch,
-                                             Rng* rng, TimePoint now) {
+absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request,
+                                             const Tenant* tenant, Epoch epoch, Rng* rng,
+                                             TimePoint now) {
   const GroupRequest& group = request.group;
   if (group.sources == 1) {
     return GroupGrant{.id = rng->NextId<GroupId>(), .source = group.source, .sources = 1};
@@ -53,8 +58,9 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, 
         std::find(forming.claimed.begin(), forming.claimed.end(), false) == forming.claimed.end();
     return complete || now - forming.begun > kFormingMax;
   });
+  const std::string& user = request.on_behalf_of.empty() ? request.caller : request.on_behalf_of;
   // Another caller's group of the same name is another one. No id and no name has a blank.
-  const std::pair key(request.deployment, absl::StrCat(group.name, " ", request.caller));
+  const std::pair key(request.deployment, absl::StrCat(group.name, " ", user));
   auto at = forming_.find(key);
   const auto source = static_cast<std::size_t>(group.source);
   if (at != forming_.end() && !MeansSame(at->second.first, request)) {
@@ -69,9 +75,10 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request, 
   const bool again =
       at != forming_.end() && (at->second.claimed[source] || at->second.epoch != epoch);
   if (at == forming_.end() || again) {
-    if (at == forming_.end()) SY_RETURN_IF_ERROR(CheckRoom(request.caller));
+    if (at == forming_.end()) SY_RETURN_IF_ERROR(CheckRoom(user, tenant));
     Forming begun{.id = rng->NextId<GroupId>(),
                   .first = request,
+                  .user = user,
                   .epoch = epoch,
                   .claimed = std::vector<bool>(static_cast<std::size_t>(group.sources)),
                   .begun = now};

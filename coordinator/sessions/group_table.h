@@ -20,6 +20,7 @@
 #include "core/base/clock.h"
 #include "core/rng.h"
 #include "core/session_messages.h"
+#include "core/tenants/tenant.h"
 
 namespace switchyard {
 
@@ -27,28 +28,31 @@ class GroupTable {
  public:
   // At most so many groups with several sources are kept.
   static constexpr std::size_t kGroupsMax = 1024;
-  // And of one caller, where callers are known: a session that is closed leaves its group here for
-  // a while, so that limits of sessions do not bound them.
+  // And of one caller, or of all callers of one tenant: a session that is closed leaves its group
+  // here for a while, so that limits of sessions do not bound them.
   static constexpr std::size_t kGroupsOfCallerMax = 64;
 
-  // `request` is complete and wants a group. Errors: kInvalidArgument (BAD_CONFIG) for a source
-  // that means another group than those before it: another number of sources, phase, mode (R40),
-  // max_tokens or kind; kResourceExhausted (TOO_MANY_SESSIONS).
-  absl::StatusOr<GroupGrant> Claim(const OpenSessionRequest& request, Epoch epoch, Rng* rng,
-                                   TimePoint now);
+  // `request` is complete and wants a group; `tenant` is that of whoever it is for, or null. What a
+  // gateway opens for a caller is the caller's, not the gateway's. Errors: kInvalidArgument
+  // (BAD_CONFIG) for a source that means another group than those before it: another number of
+  // sources, phase, mode (R40), max_tokens or kind; kResourceExhausted (TOO_MANY_SESSIONS).
+  absl::StatusOr<GroupGrant> Claim(const OpenSessionRequest& request, const Tenant* tenant,
+                                   Epoch epoch, Rng* rng, TimePoint now);
 
  private:
   struct Forming {
     GroupId id;
     OpenSessionRequest first;  // of the source that began it
+    std::string user;          // who it is for
     Epoch epoch;
     std::vector<bool> claimed;
     TimePoint begun;
   };
-  // Whether `caller` may begin another group. Errors: kResourceExhausted (TOO_MANY_SESSIONS).
-  [[nodiscard]] absl::Status CheckRoom(const std::string& caller) const;
+  // Whether `user`, of `tenant`, may begin another group. Errors: kResourceExhausted
+  // (TOO_MANY_SESSIONS).
+  [[nodiscard]] absl::Status CheckRoom(const std::string& user, const Tenant* tenant) const;
 
-  // (deployment, name and caller)
+  // (deployment, name and user)
   std::map<std::pair<std::string, std::string>, Forming> forming_;
 };
 

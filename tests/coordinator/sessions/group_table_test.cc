@@ -32,8 +32,8 @@ OpenSessionRequest Source(std::int32_t source, std::int32_t sources, std::string
 class GroupTableTest : public ::testing::Test {
  protected:
   absl::StatusOr<GroupGrant> Claim(const OpenSessionRequest& request, std::uint64_t epoch = 3,
-                                   TimePoint now = kNow) {
-    return table_.Claim(request, Epoch{epoch}, &rng_, now);
+                                   TimePoint now = kNow, const Tenant* tenant = nullptr) {
+    return table_.Claim(request, tenant, Epoch{epoch}, &rng_, now);
   }
   GroupId IdOf(const OpenSessionRequest& request, std::uint64_t epoch = 3, TimePoint now = kNow) {
     const auto grant = Claim(request, epoch, now);
@@ -129,6 +129,31 @@ TEST_F(GroupTableTest, ACallerLeavesRoomForOthers) {
   EXPECT_THAT(full, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
   EXPECT_THAT(std::string(full.message()), HasSubstr("64 groups of spiffe://d/a wait"));
   SY_EXPECT_OK(Claim(of("spiffe://d/b", 99)).status());
+}
+
+// Sessions through a gateway are opened by the gateway's id, for the ids of its callers.
+TEST_F(GroupTableTest, ATenantBehindAGatewayLeavesRoomForTheGatewaysOthers) {
+  const Tenant red{.ids = {"spiffe://d/a", "spiffe://d/a2"}};
+  const Tenant blue{.ids = {"spiffe://d/b"}};
+  const auto of = [](const std::string& user, std::size_t group, std::int32_t source = 0) {
+    OpenSessionRequest request = Source(source, 2, std::to_string(group));
+    request.caller = "spiffe://d/gateway";
+    request.on_behalf_of = user;
+    return request;
+  };
+  for (std::size_t g = 0; g < GroupTable::kGroupsOfCallerMax; ++g) {
+    SY_ASSERT_OK(Claim(of(red.ids[g % 2], g), 3, kNow, &red).status());
+  }
+
+  const absl::Status full = Claim(of("spiffe://d/a2", 99), 3, kNow, &red).status();
+
+  EXPECT_THAT(full, FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
+  EXPECT_THAT(std::string(full.message()),
+              HasSubstr("64 groups of the tenant of spiffe://d/a2 wait"));
+  // Of the same gateway, and a group of the same name is not the same group.
+  SY_ASSERT_OK_AND_ASSIGN(const GroupGrant others, Claim(of("spiffe://d/b", 0), 3, kNow, &blue));
+  SY_ASSERT_OK_AND_ASSIGN(const GroupGrant own, Claim(of("spiffe://d/a", 0, 1), 3, kNow, &red));
+  EXPECT_NE(own.id, others.id);
 }
 
 TEST_F(GroupTableTest, FormingsAreBounded) {
