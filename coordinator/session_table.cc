@@ -95,6 +95,7 @@ absl::Status SessionTable::Close(SessionId session, absl::string_view caller) {
   }
   SayOf(session, it->second, "is closed");
   sessions_.erase(it);
+  if (may_return_ && closed_.size() < options_->max_sessions) closed_.insert(session);
   return absl::OkStatus();
 }
 
@@ -180,8 +181,14 @@ absl::StatusOr<SessionTable::Session*> SessionTable::Adopt(const WatchStarted& s
          {"deployment", request.deployment},
          {"epoch", absl::StrCat(request.epoch.value)}});
   }
-  // Also here: whoever closes a session and then shows its grant has it back.
-  SY_RETURN_IF_ERROR(use_.Check(start.tenant.get(), request.caller, request.max_tokens));
+  // Also here: whoever closes a session and then shows its grant has it back. But one that was open
+  // when this coordinator started is not a new one, and its limit may have been lowered since.
+  const Tenant* const tenant = start.tenant.get();
+  const bool returns = now - started_at_ < options_->session_linger &&
+                       closed_.size() < options_->max_sessions &&
+                       !closed_.contains(request.session);
+  SY_RETURN_IF_ERROR(returns ? use_.CheckReturn(tenant, request.caller, request.max_tokens)
+                             : use_.Check(tenant, request.caller, request.max_tokens));
   SY_RETURN_IF_ERROR(CheckRoom());
   Session& session = sessions_[request.session];
   session.deployment = request.deployment;
@@ -211,6 +218,7 @@ void SessionTable::Watch(const WatchStarted& start, const DeploymentController* 
                                                   {{"session", ToHex(request.session)}})});
   }
   session.watch = watch;
+  session.use.Resume();
   session.peer = start.peer;
   if (session.known_since == TimePoint()) session.known_since = now;
   // Not above what was announced: the source would then miss the epochs up to that number.
@@ -235,6 +243,9 @@ void SessionTable::StopWatch(WatchId watch, TimePoint now) {
   session.watch = {};
   session.peer.clear();
   session.unwatched_since = now;
+  // A gateway watches as long as it has the session, so this one is gone or out of reach, and its
+  // caller needs room for another session.
+  if (session.use.id() != session.owner) session.use.Pause();
   watches_.erase(it);
 }
 
@@ -255,6 +266,10 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
 
 // Attachments end with their own streams, so that forgetting a session frees nothing but its entry.
 void SessionTable::Expire(TimePoint now) {
+  if (may_return_ && now - started_at_ >= options_->session_linger) {
+    may_return_ = false;
+    closed_.clear();
+  }
   std::erase_if(sessions_, [&](const auto& entry) {
     const Session& session = entry.second;
     const bool over =

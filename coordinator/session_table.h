@@ -14,6 +14,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -62,7 +63,8 @@ class SessionTable {
   // deployment or phase than the session's, kFailedPrecondition (STALE_EPOCH) when neither the
   // session nor its plan is known, kResourceExhausted (TOO_MANY_SESSIONS). Where callers are known,
   // one that this coordinator did not open has to be proven by its grant; in the first
-  // session_linger, a source of a former release, which proves nothing, is believed. A newer watch
+  // session_linger, a source of a former release, which proves nothing, is believed, and a session
+  // that was open before is kept whatever its tenant's limits are now. A newer watch
   // of the session replaces the older one. An epoch that the source has not seen is sent at once.
   void Watch(const WatchStarted& start, const DeploymentController* deployment, TimePoint now);
   // The stream of the watch has ended. Ignored for a watch that was closed.
@@ -125,6 +127,9 @@ class SessionTable {
   CallerUse use_;  // before the sessions, which have shares of it
   std::map<SessionId, Session> sessions_;
   std::map<WatchId, SessionId> watches_;
+  // In the first session_linger sources show sessions of a former coordinator. These are not such.
+  bool may_return_ = true;
+  std::set<SessionId> closed_;  // at most max_sessions
   GroupTable groups_;
 };
 

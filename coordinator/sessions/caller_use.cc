@@ -29,29 +29,60 @@ CallerUse::Share& CallerUse::Share::operator=(Share&& other) noexcept {
   if (this == &other) return *this;
   GiveBack();
   use_ = std::exchange(other.use_, nullptr);
+  paused_ = std::exchange(other.paused_, false);
   id_ = std::exchange(other.id_, {});
   tokens_ = std::exchange(other.tokens_, 0);
   return *this;
 }
 
 void CallerUse::Share::GiveBack() {
-  if (use_ == nullptr) return;
-  const auto at = use_->by_id_.find(id_);
-  at->second.tokens -= tokens_;
-  if (--at->second.sessions == 0) use_->by_id_.erase(at);
+  Pause();
   use_ = nullptr;
 }
 
-absl::Status CallerUse::Check(const Tenant* tenant, const std::string& id,
-                              std::int32_t tokens) const {
-  if (tenant == nullptr) return absl::OkStatus();
+void CallerUse::Share::Pause() {
+  if (use_ == nullptr || std::exchange(paused_, true)) return;
+  use_->Uncount(id_, tokens_);
+}
+
+void CallerUse::Share::Resume() {
+  if (use_ == nullptr || !std::exchange(paused_, false)) return;
+  use_->Count(id_, tokens_);
+}
+
+void CallerUse::Count(const std::string& id, std::uint64_t tokens) {
+  Amount& amount = by_id_[id];
+  ++amount.sessions;
+  amount.tokens += tokens;
+}
+
+void CallerUse::Uncount(const std::string& id, std::uint64_t tokens) {
+  const auto at = by_id_.find(id);
+  at->second.tokens -= tokens;
+  if (--at->second.sessions == 0) by_id_.erase(at);
+}
+
+CallerUse::Amount CallerUse::Of(const Tenant& tenant) const {
   Amount open;
-  for (const std::string& each : tenant->ids) {
+  for (const std::string& each : tenant.ids) {
     const auto at = by_id_.find(each);
     if (at == by_id_.end()) continue;
     open.sessions += at->second.sessions;
     open.tokens += at->second.tokens;
   }
+  return open;
+}
+
+absl::Status CallerUse::CheckReturn(const Tenant* tenant, const std::string& id,
+                                    std::int32_t tokens) const {
+  if (tenant == nullptr || Of(*tenant).sessions < kReturnedMax) return absl::OkStatus();
+  return Check(tenant, id, tokens);
+}
+
+absl::Status CallerUse::Check(const Tenant* tenant, const std::string& id,
+                              std::int32_t tokens) const {
+  if (tenant == nullptr) return absl::OkStatus();
+  const Amount open = Of(*tenant);
   if (tenant->sessions_max && open.sessions >= *tenant->sessions_max) {
     return AtLimit(
         id,
@@ -71,12 +102,10 @@ absl::Status CallerUse::Check(const Tenant* tenant, const std::string& id,
 CallerUse::Share CallerUse::Take(const std::string& id, std::int32_t tokens) {
   Share share;
   if (id.empty()) return share;
-  Amount& amount = by_id_[id];
-  ++amount.sessions;
-  amount.tokens += TokensOf(tokens);
   share.use_ = this;
   share.id_ = id;
   share.tokens_ = TokensOf(tokens);
+  Count(id, share.tokens_);
   return share;
 }
 

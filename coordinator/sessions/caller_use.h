@@ -17,6 +17,9 @@ namespace switchyard {
 
 class CallerUse {
  public:
+  // Sessions of one tenant that CheckReturn lets be open, whatever its limits.
+  static constexpr std::uint64_t kReturnedMax = 256;
+
   // One session's part, which is given back when it goes.
   class Share {
    public:
@@ -26,11 +29,15 @@ class CallerUse {
     ~Share() { GiveBack(); }
     // Its caller; empty: nobody's.
     [[nodiscard]] const std::string& id() const { return id_; }
+    // Not counted until Resume, which counts it again whatever the limits. Repeating is harmless.
+    void Pause();
+    void Resume();
 
    private:
     friend class CallerUse;
     void GiveBack();
     CallerUse* use_ = nullptr;
+    bool paused_ = false;
     std::string id_;
     std::uint64_t tokens_ = 0;
   };
@@ -44,6 +51,11 @@ class CallerUse {
   // limit and nothing of others. Cost: that of the tenant's ids.
   [[nodiscard]] absl::Status Check(const Tenant* tenant, const std::string& id,
                                    std::int32_t tokens) const;
+  // The same for a session that was open when this coordinator started: sessions that exist go on
+  // when a limit has been lowered. Not without a bound, since a caller may have kept the grants of
+  // sessions that it closed long ago.
+  [[nodiscard]] absl::Status CheckReturn(const Tenant* tenant, const std::string& id,
+                                         std::int32_t tokens) const;
   // Counts a session. This object outlives the result. Nothing is counted for an empty id.
   Share Take(const std::string& id, std::int32_t tokens);
 
@@ -52,6 +64,9 @@ class CallerUse {
     std::uint64_t sessions = 0;
     std::uint64_t tokens = 0;
   };
+  [[nodiscard]] Amount Of(const Tenant& tenant) const;
+  void Count(const std::string& id, std::uint64_t tokens);
+  void Uncount(const std::string& id, std::uint64_t tokens);
   std::map<std::string, Amount> by_id_;  // without those that have nothing
 };
 

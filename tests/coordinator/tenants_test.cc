@@ -216,6 +216,66 @@ TEST_F(TenantsTest, ARestartedCoordinatorCountsWhatItIsShown) {
   EXPECT_THAT(Open({}, red), kFull);
 }
 
+// An operator lowers a limit, and the coordinator restarts: what is open goes on, and nothing more
+// is opened.
+TEST_F(TenantsTest, SessionsThatWereOpenOutliveALowerLimitAndARestart) {
+  const TenantRef red = Of({.name = "red", .ids = {kRed}, .models = {"m"}});
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant one, Open({}, red));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant two, Open({}, red));
+  cluster.StopCoordinator();
+  cluster.StartCoordinator();
+  for (const char* id : {"w0", "w1"}) cluster.Register(cluster.worker(id));
+  cluster.Advance(milliseconds(200));
+  ASSERT_EQ(cluster.Serving(), 1U);
+  const TenantRef lower =
+      Of({.name = "red", .ids = {kRed}, .models = {"m"}, .sessions_max = 1, .tokens_max = 1});
+
+  SY_EXPECT_OK(WatchEnds(WatchAs(kRed, one), lower));
+  SY_EXPECT_OK(WatchEnds(WatchAs(kRed, two), lower));
+  EXPECT_THAT(Open({}, lower), kFull);
+
+  // One that is closed is a new one when it comes back, also in the first minute.
+  SY_ASSERT_OK(Close(kRed, two.session));
+  EXPECT_THAT(WatchEnds(WatchAs(kRed, two), lower), kFull);
+  // And later each is.
+  SY_ASSERT_OK(Close(kRed, one.session));
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant three, Open({.max_tokens = 1}, lower));
+  SY_ASSERT_OK(WatchEnds(WatchAs(kRed, three), lower));
+  cluster.Advance(seconds(61), milliseconds(200));
+  EXPECT_THAT(WatchEnds(WatchAs(kRed, one), lower), kFull);
+}
+
+// An engine whose gateway is gone goes on through another one at once, and not a minute later.
+TEST_F(TenantsTest, TheSessionOfAGatewayThatIsGoneLeavesRoomForTheNext) {
+  const TenantRef red = Of({.name = "red", .ids = {kRed}, .sessions_max = 1});
+  const auto through = [&](const std::string& gateway) {
+    return Open({.caller = gateway, .deployment = "demo", .on_behalf_of = kRed}, red);
+  };
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant first, through("spiffe://d/w0"));
+  const WatchId watch = cluster.Watch(WatchAs("spiffe://d/w0", first), nullptr);
+  EXPECT_THAT(through("spiffe://d/w1"), kFull);
+
+  cluster.Step(WatchStopped{watch});
+
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant second, through("spiffe://d/w1"));
+  // The first gateway was only out of reach: its session goes on and counts again.
+  const WatchId again = cluster.Watch(WatchAs("spiffe://d/w0", first), nullptr);
+  EXPECT_EQ(cluster.closed_watches.count(again), 0U);
+  SY_ASSERT_OK(Close("spiffe://d/w1", second.session));
+  EXPECT_THAT(through("spiffe://d/w1"), kFull);
+  SY_ASSERT_OK(Close("spiffe://d/w0", first.session));
+  SY_EXPECT_OK(through("spiffe://d/w1").status());
+}
+
+// An engine that attaches by itself keeps its attachments when its watch ends.
+TEST_F(TenantsTest, AnEnginesOwnSessionCountsWithoutItsWatch) {
+  const TenantRef red = Of({.name = "red", .ids = {kRed}, .sessions_max = 1});
+  SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, Open({.deployment = "demo"}, red));
+  cluster.Step(WatchStopped{cluster.Watch(WatchAs(kRed, grant), red)});
+
+  EXPECT_THAT(Open({.deployment = "demo"}, red), kFull);
+}
+
 // The plan that serves is still of the model before, which is not theirs.
 TEST_F(TenantsTest, ADeploymentThatChangesToTheirModelIsTheirsOnceItServes) {
   const TenantRef red = Of({.name = "red", .ids = {kRed}, .models = {"n"}});

@@ -87,5 +87,39 @@ TEST(CallerUseTest, NobodyIsNotCounted) {
   SY_EXPECT_OK(use.Check(&odd, "", 8));
 }
 
+TEST(CallerUseTest, APausedShareIsNotCountedAndComesBackWhateverTheLimit) {
+  CallerUse use;
+  const Tenant tenant{.ids = {"a"}, .sessions_max = 1};
+  CallerUse::Share first = use.Take("a", 8);
+  first.Pause();
+  first.Pause();
+  SY_EXPECT_OK(use.Check(&tenant, "a", 1));
+  CallerUse::Share second = use.Take("a", 8);
+  first.Resume();
+  first.Resume();
+
+  second = {};
+
+  EXPECT_THAT(use.Check(&tenant, "a", 1), kFull) << "the first is counted once";
+  first.Pause();
+  first = {};
+  SY_EXPECT_OK(use.Check(&tenant, "a", 1));
+}
+
+TEST(CallerUseTest, WhatReturnsHasABoundOfItsOwn) {
+  CallerUse use;
+  const Tenant tenant{.ids = {"a", "b"}, .sessions_max = 0, .tokens_max = 0};
+  std::vector<CallerUse::Share> shares;
+  for (std::uint64_t i = 0; i < CallerUse::kReturnedMax; ++i) {
+    SY_ASSERT_OK(use.CheckReturn(&tenant, "a", 8));
+    shares.push_back(use.Take(i % 2 == 0 ? "a" : "b", 8));
+  }
+
+  EXPECT_THAT(use.CheckReturn(&tenant, "a", 8), kFull);
+  SY_EXPECT_OK(use.CheckReturn(nullptr, "a", 8));
+  const Tenant free{.ids = {"a", "b"}};
+  SY_EXPECT_OK(use.CheckReturn(&free, "a", 8)) << "within its limits, which are none";
+}
+
 }  // namespace
 }  // namespace switchyard
