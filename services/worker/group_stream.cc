@@ -7,6 +7,7 @@
 #include "services/convert/group.h"
 #include "services/grpc/server_streams.h"
 #include "worker/collective/expert/group_service.h"
+#include "worker/expert/direct_experts.h"
 
 namespace switchyard {
 namespace {
@@ -15,8 +16,9 @@ class GroupServerStream final
     : public ServerBidiStream<v1::JoinGroupRequest, v1::JoinGroupResponse>,
       private GroupSink {
  public:
-  GroupServerStream(const StreamCall& call, GroupService* groups, ThreadPool* threads)
-      : ServerBidiStream(call, {}), groups_(groups), threads_(threads) {}
+  GroupServerStream(const StreamCall& call, GroupService* groups, const DirectExperts* experts,
+                    ThreadPool* threads)
+      : ServerBidiStream(call, {}), groups_(groups), experts_(experts), threads_(threads) {}
 
   using ServerBidiStream::BeginReading;
 
@@ -41,6 +43,8 @@ class GroupServerStream final
     std::visit([this](const auto& part) { Serve(part); }, *message);
   }
   void Serve(const JoinRequest& request) {
+    const absl::Status granted = experts_->CheckGranted(request);
+    if (!granted.ok()) return End(granted);
     auto joined = groups_->Join(request, this);
     if (!joined.ok()) return End(joined.status());
     member_ = joined->first;
@@ -67,6 +71,7 @@ class GroupServerStream final
   }
 
   GroupService* const groups_;
+  const DirectExperts* const experts_;
   ThreadPool* const threads_;
   std::optional<GroupService::MemberId> member_;  // used by one request at a time
 };
@@ -74,8 +79,9 @@ class GroupServerStream final
 }  // namespace
 
 grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* ServeGroup(
-    const StreamCall& call, GroupService* groups, ThreadPool* threads) {
-  auto* stream = new GroupServerStream(call, groups, threads);  // deletes itself
+    const StreamCall& call, GroupService* groups, const DirectExperts* experts,
+    ThreadPool* threads) {
+  auto* stream = new GroupServerStream(call, groups, experts, threads);  // deletes itself
   stream->BeginReading();
   return stream;
 }

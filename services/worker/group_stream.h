@@ -8,11 +8,13 @@
 
 namespace switchyard {
 
+class DirectExperts;
 class GroupService;
 
-// The reactor of one call; deletes itself. `groups` and `threads` outlive it. Requests are served
-// in order, on `threads`, since they take memory of a device.
+// The reactor of one call; deletes itself. `groups`, `experts` and `threads` outlive it. Requests
+// are served in order, on `threads`, since they take memory of a device.
 grpc::ServerBidiReactor<v1::JoinGroupRequest, v1::JoinGroupResponse>* ServeGroup(
-    const StreamCall& call, GroupService* groups, ThreadPool* threads);
+    const StreamCall& call, GroupService* groups, const DirectExperts* experts,
+    ThreadPool* threads);
 
 }  // namespace switchyard

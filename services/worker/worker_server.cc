@@ -88,7 +88,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
       grpc::CallbackServerContext* context) override {
     if (groups_ != nullptr)
       return ServeGroup(CallOf(context, "/switchyard.v1.ExpertService/JoinGroup"), groups_,
-                        &group_threads_);
+                        &experts_->direct(), &group_threads_);
     return new RefusedStream<v1::JoinGroupRequest, v1::JoinGroupResponse>(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                            "worker " + worker_id_ +

@@ -183,6 +183,21 @@ TEST_F(TlsSessionsTest, AnotherIdentityFindsNoSession) {
   EXPECT_EQ(Without(JoinAs("engine-b", join), grant.session),
             Without(JoinAs("engine-b", never_join), kNever));
 
+  // What somebody without a grant names may exist or not.
+  AttachRequest no_epoch = AttachTo(never);
+  no_epoch.epoch = Epoch{99};
+  AttachRequest no_deployment = no_epoch;
+  no_deployment.deployment = "nothing";
+  for (const AttachRequest& order : {no_epoch, no_deployment}) {
+    join.attach = order;
+    for (const absl::Status& refused : {AttachAs("engine-b", order), JoinAs("engine-b", join)}) {
+      EXPECT_THAT(refused, kUnknown);
+      EXPECT_EQ(absl::StrReplaceAll(refused.ToString(), {{"nothing", "local"}}),
+                AttachAs("engine-b", AttachTo(never)).ToString());
+    }
+  }
+  join.attach = AttachTo(grant);
+
   // The opener gets through to what is wrong with this attachment, and to everything else.
   EXPECT_THAT(AttachAs("engine-a", AttachTo(grant)),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport));

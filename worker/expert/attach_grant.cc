@@ -13,8 +13,8 @@ namespace switchyard {
 namespace {
 
 absl::Status CheckClaims(const GrantClaims& claims, const AttachRequest& request,
-                         const EpochRuntime& runtime, absl::string_view worker_id) {
-  if (VerifyGrantOf(request.caller, runtime.grant_keys, claims, request.signature)) {
+                         const GrantKeys& keys, absl::string_view worker_id) {
+  if (VerifyGrantOf(request.caller, keys, claims, request.signature)) {
     return absl::OkStatus();
   }
   // Not which field differs: whoever forges a grant must not be led to a right one.
@@ -35,12 +35,22 @@ absl::Status CheckClaims(const GrantClaims& claims, const AttachRequest& request
 
 absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
                         absl::string_view worker_id) {
-  return CheckClaims(ClaimsOf(request), request, runtime, worker_id);
+  return CheckGrant(request, runtime.grant_keys, worker_id);
+}
+
+absl::Status CheckGrant(const AttachRequest& request, const GrantKeys& keys,
+                        absl::string_view worker_id) {
+  return CheckClaims(ClaimsOf(request), request, keys, worker_id);
 }
 
 absl::Status CheckGrant(const JoinRequest& request, const EpochRuntime& runtime,
                         absl::string_view worker_id) {
-  return CheckClaims(ClaimsOf(request), request.attach, runtime, worker_id);
+  return CheckGrant(request, runtime.grant_keys, worker_id);
+}
+
+absl::Status CheckGrant(const JoinRequest& request, const GrantKeys& keys,
+                        absl::string_view worker_id) {
+  return CheckClaims(ClaimsOf(request), request.attach, keys, worker_id);
 }
 
 std::uint32_t GrantedRowsMax(const AttachRequest& request, const MoeShape& shape) {

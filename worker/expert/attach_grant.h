@@ -18,8 +18,14 @@ namespace switchyard {
 // names the session and never a secret.
 absl::Status CheckGrant(const AttachRequest& request, const EpochRuntime& runtime,
                         absl::string_view worker_id);
+// The same by the keys of the deployment that the request names. Without any, the answer is that of
+// a wrong signature.
+absl::Status CheckGrant(const AttachRequest& request, const GrantKeys& keys,
+                        absl::string_view worker_id);
 // The same for the session that wants to join a group, and its place there.
 absl::Status CheckGrant(const JoinRequest& request, const EpochRuntime& runtime,
+                        absl::string_view worker_id);
+absl::Status CheckGrant(const JoinRequest& request, const GrantKeys& keys,
                         absl::string_view worker_id);
 
 // The most rows that a chunk of the session can have; a source never sends more.

@@ -9,6 +9,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "worker/expert/attach_grant.h"
 #include "worker/expert/device_fault.h"
 #include "worker/expert/expert_batch.h"
 #include "worker/routing/request_codec.h"
@@ -184,6 +185,17 @@ absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::CommittedRunt
     const OwnBinding& binding) const {
   const MutexLock lock(mutex_);
   return FindCommitted(binding);
+}
+
+absl::Status DirectExperts::CheckGranted(const JoinRequest& request) const {
+  if (request.attach.caller.empty()) return absl::OkStatus();
+  absl::Status granted = CheckGrant(request, GrantKeys(), options_.worker_id);
+  const MutexLock lock(mutex_);
+  for (const Committed& held : committed_) {
+    if (granted.ok() || request.attach.deployment != held.runtime->deployment()) continue;
+    granted = CheckGrant(request, *held.runtime, options_.worker_id);
+  }
+  return granted;
 }
 
 absl::StatusOr<std::shared_ptr<const EpochRuntime>> DirectExperts::FindCommitted(

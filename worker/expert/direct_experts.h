@@ -68,6 +68,10 @@ class DirectExperts final : public OwnExperts {
   // Errors: kFailedPrecondition (STALE_EPOCH), as Bind.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> CommittedRuntime(
       const OwnBinding& binding) const;
+  // For whoever asks to join a group, before anything else, so that a caller without a grant learns
+  // nothing of what is here. Errors: those of CheckGrant, unless an epoch of the deployment has the
+  // key.
+  [[nodiscard]] absl::Status CheckGranted(const JoinRequest& request) const;
   // An epoch that the session binds, by its number. Errors: kUnavailable or kFailedPrecondition
   // (STALE_EPOCH).
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const EpochRuntime>> Bound(

@@ -121,7 +121,8 @@ class ExpertEngine final : private FrameSink {
                std::span<const std::byte> payload) override;
   void OnLinkDown(Link& link, const absl::Status& why) override;
 
-  // The epoch of a request that shows its grant. Errors: those of CheckGrant and FindServing.
+  // The epoch of a request that shows its grant. Errors: those of CheckGrant and FindServing; a
+  // caller that has no grant learns nothing of what is here.
   absl::StatusOr<EpochRecord*> FindGranted(const AttachRequest& request);
   // Errors: kFailedPrecondition (STALE_EPOCH) unless a source may bind the epoch.
   absl::StatusOr<EpochRecord*> FindServing(absl::string_view deployment, Epoch epoch,

@@ -57,9 +57,21 @@ StagedEpoch ExpertEngine::Drop(absl::string_view deployment, Epoch epoch) {
 }
 
 absl::StatusOr<ExpertEngine::EpochRecord*> ExpertEngine::FindGranted(const AttachRequest& request) {
+  const std::string& worker_id = options_.identity.worker_id;
+  if (!request.caller.empty()) {
+    // Any epoch of the deployment will do: a source whose plan is stale is told so. Whoever has no
+    // grant hears the same as of a deployment that does not exist.
+    absl::Status granted = CheckGrant(request, GrantKeys(), worker_id);
+    for (const auto& record : epochs_) {
+      const EpochRuntime& runtime = *record->epoch.runtime;
+      if (granted.ok() || request.deployment != runtime.deployment()) continue;
+      granted = CheckGrant(request, runtime, worker_id);
+    }
+    SY_RETURN_IF_ERROR(granted);
+  }
   SY_ASSIGN_OR_RETURN(EpochRecord * record,
                       FindServing(request.deployment, request.epoch, request.hash));
-  SY_RETURN_IF_ERROR(CheckGrant(request, *record->epoch.runtime, options_.identity.worker_id));
+  SY_RETURN_IF_ERROR(CheckGrant(request, *record->epoch.runtime, worker_id));
   return record;
 }
 

@@ -2,6 +2,7 @@
 #include "worker/expert/attach_limits.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "gmock/gmock.h"
 
 #include "tests/worker/expert/engine_fixture.h"
@@ -70,6 +71,45 @@ TEST_F(AttachLimitsTest, AttachRefusesSlotsThatTheGrantHasNoUseFor) {
     }
     EXPECT_EQ(transport_.open_links(), mode == DispatchMode::kNormal ? 0U : 1U);
     SY_EXPECT_OK(engine_->Attach(order));
+  }
+}
+
+// Whoever has no grant cannot find out what a worker serves, nor whose sessions it has.
+TEST_F(AttachLimitsTest, ACallerWithoutAGrantLearnsNothingOfWhatIsHere) {
+  options_.attachments_max = 1;
+  Restart();
+  Attach(DispatchMode::kNormal);
+  Commit(2);
+  engine_->Retire("demo", Epoch{1}, now_, [] {});
+  const auto answer = [this](const std::string& deployment, std::uint64_t epoch,
+                             std::uint64_t session) {
+    AttachRequest order = MakeAttachRequest(MakePlan(epoch, 2), DispatchMode::kNormal, session);
+    order.deployment = deployment;
+    order.caller = "spiffe://d/stranger";
+    order.signature.bytes[0] ^= 1;
+    const absl::Status refused = engine_->Attach(order).status();
+    EXPECT_THAT(refused, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownSession));
+    return absl::StrReplaceAll(refused.ToString(),
+                               {{deployment, "D"}, {ToHex(order.session), "S"}});
+  };
+
+  const std::string never = answer("never", 1, 7);
+  EXPECT_EQ(answer("demo", 2, 7), never) << "an epoch that serves";
+  EXPECT_EQ(answer("demo", 1, 7), never) << "one that retires";
+  EXPECT_EQ(answer("demo", 9, 7), never) << "one that does not exist";
+  EXPECT_EQ(answer("demo", 2, 1), never) << "the session of another";
+}
+
+// A source that has its grant and an old plan is told to fetch the next, whatever is left here of
+// its deployment.
+TEST_F(AttachLimitsTest, ACallerWithAGrantIsToldThatItsPlanIsStale) {
+  Commit(2);
+  engine_->Retire("demo", Epoch{1}, now_, [] {});
+  for (const std::uint64_t epoch : {1U, 9U}) {
+    AttachRequest order = MakeAttachRequest(MakePlan(epoch, 2), DispatchMode::kNormal);
+    order.caller = "spiffe://d/engine";
+    EXPECT_THAT(engine_->Attach(order),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   }
 }
 

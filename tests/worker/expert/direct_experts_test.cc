@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "absl/strings/str_replace.h"
 #include "gtest/gtest.h"
 
 #include "core/base/status_macros.h"
@@ -96,6 +97,29 @@ class DirectExpertsTest : public ::testing::Test {
   std::unique_ptr<DirectExperts> direct_;
   DirectExperts& experts_;
 };
+
+// As for Attach: a caller that joins a group with a grant that is none hears nothing of what is
+// here.
+TEST_F(DirectExpertsTest, ACallerWithoutAGrantJoinsNothingAndLearnsNothing) {
+  JoinRequest join;
+  join.attach = testing::MakeAttachRequest(MakePlan(1, 2), DispatchMode::kNormal);
+  SY_EXPECT_OK(direct_->CheckGranted(join)) << "callers are not known";
+  join.attach.caller = "spiffe://d/engine";
+  join.attach.signature = SignGrant(testing::TestGrantKey(), ClaimsOf(join));
+  SY_EXPECT_OK(direct_->CheckGranted(join));
+  join.attach.epoch = Epoch{9};
+  SY_EXPECT_OK(direct_->CheckGranted(join)) << "it may hear that its plan is stale";
+  JoinRequest other = join;
+  other.attach.deployment = "other";
+  JoinRequest forged = join;
+  forged.attach.signature.bytes[0] ^= 1;
+
+  const absl::Status refused = direct_->CheckGranted(forged);
+
+  EXPECT_THAT(refused, FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownSession));
+  EXPECT_EQ(absl::StrReplaceAll(direct_->CheckGranted(other).ToString(), {{"other", "demo"}}),
+            refused.ToString());
+}
 
 // R125
 TEST_F(DirectExpertsTest, AnswersAsAnAttachmentWouldAndCountsNoWireBytes) {

@@ -24,8 +24,10 @@ bool IsFinal(const absl::Status& status) {
     case absl::StatusCode::kResourceExhausted:
       return false;  // The worker or the way to it: both may come back.
     default:
-      // Stale: the plan was retired while the session opened, and the next one is on its way.
-      return ReasonOf(status) != Reason::kStaleEpoch;
+      // Stale: the plan was retired while the session opened, and the next one is on its way. With
+      // TLS a worker that has nothing of the deployment, such as one that was restarted, says so of
+      // no one: to it the session is unknown.
+      return ReasonOf(status) != Reason::kStaleEpoch && ReasonOf(status) != Reason::kUnknownSession;
   }
 }
 

@@ -99,6 +99,20 @@ TEST_F(EpochTest, AFinalRefusalEndsTheOpenAndAPassingOneIsTriedAgain) {
   EXPECT_EQ(runner_->ready().code(), absl::StatusCode::kPermissionDenied);
 }
 
+// With TLS a worker that was restarted and has nothing of the deployment yet knows no session.
+TEST_F(EpochTest, AWorkerThatDoesNotKnowTheSessionIsAskedAgain) {
+  Start(MakeTestPlan(1, {"a"}, kLl));
+  channel_.Open("host-a")->sink->OnAttachEnded(
+      MakeError(absl::StatusCode::kNotFound, Reason::kUnknownSession, "was not granted"));
+  Pump();
+  EXPECT_THAT(runner_->ready(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+
+  clock_.Advance(std::chrono::seconds(1));
+  Pump();
+
+  EXPECT_EQ(channel_.streams.size(), 2U);
+}
+
 TEST_F(EpochTest, SwitchesWhenAllHaveBoundAndReleasesTheOldEpochAfterItsLastStep) {
   const Plan one = MakeTestPlan(1, {"a", "b"}, kLl);
   const Plan two = MakeTestPlan(2, {"b", "a"}, kLl);
