@@ -42,6 +42,14 @@ bool MayBeOtherwise(const absl::Status& why) {
   return absl::IsUnavailable(why) || absl::IsResourceExhausted(why) || absl::IsUnimplemented(why);
 }
 
+// Whether the coordinator refuses the session because of what the caller's tenant has open, this
+// session through the gateway of before included. A gateway's own limit names no id.
+bool IsTenantsLimit(const absl::Status& why) {
+  if (ReasonOf(why) != Reason::kTooManySessions) return false;
+  const auto metadata = MetadataOf(why);
+  return metadata.count("id") > 0 && metadata.count("limit") > 0;
+}
+
 }  // namespace
 
 // Its fields are guarded by the runner's mutex, except `stream`, which only the thread that drives
@@ -287,6 +295,11 @@ void GatewayRunner::TryAnother(const absl::Status& why, TimePoint now) {
   if (final && current_ == nullptr) {
     over_ = obstacle_;
     return;
+  }
+  // It has no room for two: the one that leaves ends with its last step, and makes the room.
+  if (current_ != nullptr && current_->leaving && IsTenantsLimit(why)) {
+    current_ = nullptr;
+    refused_ = 1;
   }
   pause_ = refused_ == 1 ? kPauseMin : std::min(2 * pause_, kPauseMax);
   open_at_ = grant_.has_value() ? now + pause_ : now;

@@ -263,6 +263,47 @@ TEST_F(GatewayRunnerTest, AGatewayThatLeavesServesOnWhereThereIsNoOther) {
   EXPECT_EQ(gateway_.streams, 1);
 }
 
+// A tenant that may have one session has room for the next when the first has ended.
+TEST_F(GatewayRunnerTest, ATenantAtItsLimitLeavesOneGatewayBeforeItIsAtTheOther) {
+  GatewayRunner runner(TwoGateways());
+  TimePoint now{seconds(100)};
+  SY_ASSERT_OK(runner.Start(now));
+  runner.Poll(now);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket before, runner.Submit(Request(), now));
+  StepSink* const former = gateway_.sink_;
+  // A gateway that is full says nothing of what this session's caller has open: the former serves.
+  gateway_.refuse = MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                              "g1 is full", {{"worker", "g1"}, {"limit", "16"}});
+  former->OnNews({.plan = {}, .leaving = true});
+  const auto poll_for = [&](int polls) {
+    for (int poll = 0; poll < polls; ++poll) {
+      now += std::chrono::milliseconds(100);
+      runner.Poll(now);
+    }
+    runner.Poll(now);  // a stream that was refused goes
+  };
+  poll_for(3);
+  SY_ASSERT_OK_AND_ASSIGN(const StepTicket between, runner.Submit(Request(), now));
+
+  gateway_.refuse = MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                              "the tenant of a has 1 sessions open and may have 1",
+                              {{"id", "a"}, {"limit", "1"}});
+  poll_for(20);
+
+  EXPECT_THAT(runner.Submit(Request(), now).status(),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost))
+      << "to be repeated";
+  EXPECT_EQ(gateway_.streams, 1) << "steps in flight are still answered";
+  for (const auto& taken : gateway_.taken) gateway_.Answer(taken, 1.0F);
+  for (const StepTicket& ticket : {before, between}) SY_EXPECT_OK(runner.Take(ticket, now));
+  poll_for(1);
+  EXPECT_EQ(gateway_.streams, 0) << "which gives its part back";
+  gateway_.refuse = absl::OkStatus();
+  poll_for(20);
+  SY_ASSERT_OK(runner.Submit(Request(), now).status());
+  EXPECT_EQ(gateway_.streams, 1);
+}
+
 TEST_F(GatewayRunnerTest, FollowsThePlansOfItsGateway) {
   SY_ASSERT_OK(Open());
   SY_ASSERT_OK_AND_ASSIGN(RunnerStatus status, source_->Status(session_));
