@@ -51,7 +51,7 @@ std::string NearestKey(const std::string& key, const std::vector<std::string>& k
 // Fills messages from one file by their descriptors, so that a new field needs no code here.
 class Filler {
  public:
-  explicit Filler(std::string file) : file_(std::move(file)) {}
+  Filler(std::string file, ConfigWords words) : file_(std::move(file)), words_(words) {}
 
   absl::Status Fill(const YAML::Node& node, const std::string& path, Message* message) {
     if (!node.IsMap()) return Bad(node, path, "needs keys and values");
@@ -64,8 +64,10 @@ class Filler {
       const FieldDescriptor* field = type.FindFieldByName(key);
       if (field == nullptr) {
         const std::vector<std::string> keys = KeysOf(type);
-        return Bad(item.first, child,
-                   absl::StrCat("no such key", DidYouMean(NearestKey(key, keys), keys)));
+        const std::string known = DidYouMean(NearestKey(key, keys), keys);
+        return words_ == ConfigWords::kSecret
+                   ? Bad(item.first, path, absl::StrCat("there is no such key here", known))
+                   : Bad(item.first, child, absl::StrCat("no such key", known));
       }
       // yaml-cpp accepts a duplicate key and keeps one of the values.
       if (!seen.insert(key).second) return Bad(item.first, child, "is given twice");
@@ -176,19 +178,23 @@ class Filler {
     return !node.Scalar().empty() &&
            node.Scalar().find_first_not_of("0123456789") == std::string::npos;
   }
-  static std::string Quoted(const YAML::Node& node, const std::string& what) {
+  [[nodiscard]] std::string Quoted(const YAML::Node& node, const std::string& what) const {
+    if (words_ == ConfigWords::kSecret) return absl::StrCat("the value", what);
     return absl::StrCat("\"", node.IsScalar() ? node.Scalar() : "...", "\"", what);
   }
 
   const std::string file_;
+  const ConfigWords words_;
 };
 
 // yaml-cpp throws when a node is read, not only when it is parsed.
-absl::Status FillFrom(const YAML::Node& node, const std::string& file, Message* message) {
+absl::Status FillFrom(const YAML::Node& node, const std::string& file, Message* message,
+                      ConfigWords words = ConfigWords::kShown) {
   try {
-    return Filler(file).Fill(node, "", message);
+    return Filler(file, words).Fill(node, "", message);
   } catch (const YAML::Exception& error) {
-    return BadConfigAt(file, error.mark.line + 1, "", error.msg);
+    return BadConfigAt(file, error.mark.line + 1, "",
+                       words == ConfigWords::kSecret ? "is not as YAML needs it" : error.msg);
   }
 }
 
@@ -219,14 +225,16 @@ absl::Status ResolveCheckpoint(const YAML::Node& document, const std::string& pa
 
 }  // namespace
 
-absl::Status ReadConfigText(const std::string& text, const std::string& file, Message* message) {
+absl::Status ReadConfigText(const std::string& text, const std::string& file, Message* message,
+                            ConfigWords words) {
   // Several documents in one file are an error except for deployments, where each is one.
-  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents, ParseYaml(text, file));
+  SY_ASSIGN_OR_RETURN(const std::vector<YAML::Node> documents,
+                      ParseYaml(text, file, /*quote=*/words == ConfigWords::kShown));
   if (documents.empty()) return BadConfigAt(file, 1, "", "is empty");
   if (documents.size() > 1) {
     return BadConfigAt(file, LineOf(documents[1]), "", "has more than one document");
   }
-  return FillFrom(documents.front(), file, message);
+  return FillFrom(documents.front(), file, message, words);
 }
 
 std::optional<std::string> EnvironmentVariable(const char* name) {

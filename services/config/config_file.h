@@ -13,6 +13,7 @@
 // file cannot be read. Thread-safe.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,9 +26,14 @@
 
 namespace switchyard {
 
+// Whether errors may repeat what is in the file: unknown keys and wrong values. Where they may not,
+// they have the line, and a path of known keys.
+enum class ConfigWords : std::uint8_t { kShown, kSecret };
+
 // Fills `message`, which must be empty, from the only document in `text`. Errors name `file`.
 absl::Status ReadConfigText(const std::string& text, const std::string& file,
-                            google::protobuf::Message* message);
+                            google::protobuf::Message* message,
+                            ConfigWords words = ConfigWords::kShown);
 
 // Reads one or more documents, separated by "---", each with a name of its own. `path` may be
 // kStdin (services/config/yaml_text.h). A relative checkpoint is resolved against the file's folder

@@ -77,7 +77,8 @@ absl::Status CheckModelLists(const std::string& text, const std::string& path) {
 absl::Status AddTenants(const std::string& path, IdentityTable* table) {
   SY_ASSIGN_OR_RETURN(const std::string text, ReadConfigBytes(path));
   v1::Tenants file;
-  SY_RETURN_IF_ERROR(ReadConfigText(text, path, &file));
+  // Whoever mistakes the form writes a tenant's name where a key should be, or a value.
+  SY_RETURN_IF_ERROR(ReadConfigText(text, path, &file, ConfigWords::kSecret));
   SY_RETURN_IF_ERROR(CheckModelLists(text, path));
   const absl::Status added = table->AddTenants(TenantsOf(file));
   if (added.ok()) return added;

@@ -51,7 +51,8 @@ absl::StatusOr<std::string> ReadConfigBytes(const std::string& path) {
   return text;
 }
 
-absl::StatusOr<std::vector<YAML::Node>> ParseYaml(const std::string& text, absl::string_view file) {
+absl::StatusOr<std::vector<YAML::Node>> ParseYaml(const std::string& text, absl::string_view file,
+                                                  bool quote) {
   if (text.size() > kFileBytesMax) {
     return BadConfigAt(file, 1, "", absl::StrCat("has more than ", kFileBytesMax, " bytes"));
   }
@@ -69,7 +70,8 @@ absl::StatusOr<std::vector<YAML::Node>> ParseYaml(const std::string& text, absl:
     return documents;
     // yaml-cpp reports by exceptions; they end here.
   } catch (const YAML::Exception& error) {
-    return BadConfigAt(file, error.mark.line + 1, "", absl::StrCat("is not YAML: ", error.msg));
+    return BadConfigAt(file, error.mark.line + 1, "",
+                       quote ? absl::StrCat("is not YAML: ", error.msg) : "is not YAML");
   }
 }
 

@@ -29,8 +29,10 @@ std::string DidYouMean(absl::string_view nearest, const std::vector<std::string>
 absl::StatusOr<std::string> ReadConfigBytes(const std::string& path);
 
 // The documents of `text` that are not empty: a "---" at the end begins none, and a file of
-// comments has none. Errors name `file`: kInvalidArgument (BAD_CONFIG) for what is not YAML.
-absl::StatusOr<std::vector<YAML::Node>> ParseYaml(const std::string& text, absl::string_view file);
+// comments has none. Errors name `file`: kInvalidArgument (BAD_CONFIG) for what is not YAML, with a
+// word of the text only if `quote`.
+absl::StatusOr<std::vector<YAML::Node>> ParseYaml(const std::string& text, absl::string_view file,
+                                                  bool quote = true);
 
 // The line of a node in its file, from 1.
 int LineOf(const YAML::Node& node);

@@ -104,14 +104,15 @@ TEST(ReadTenantsTest, NamesFileAndLineAndNoTenant) {
     return std::string(status.message());
   };
   EXPECT_THAT(says("  ids: [spiffe://d/both]\n  model: [m]\n"),
-              AllOf(HasSubstr("t.yaml:4: tenants[0].model: no such key"), HasSubstr("models")));
+              AllOf(HasSubstr("t.yaml:4: tenants[0]: there is no such key here; did you mean"),
+                    HasSubstr("\"models\"? (known: name, ids, models, limits)")));
   EXPECT_THAT(
       says("  ids: [spiffe://d/both]\n  models: []\n"),
       HasSubstr("t.yaml:4: tenants[0].models: is empty; name models, or leave the key out"));
   EXPECT_THAT(says("  ids: [spiffe://d/both]\n  models: m\n"),
               HasSubstr("t.yaml:4: tenants[0].models: needs a list"));
   EXPECT_THAT(says("  ids: [spiffe://d/both]\n  limits: {sessions: -1}\n"),
-              HasSubstr("t.yaml:4: tenants[0].limits.sessions: \"-1\" is not a whole number"));
+              HasSubstr("t.yaml:4: tenants[0].limits.sessions: the value is not a whole number"));
   EXPECT_THAT(says("  ids: [spiffe://d/both]\n  limits: {bytes: 1}\n"),
               HasSubstr("(known: sessions, tokens, gateway_memory_bytes)"));
   EXPECT_THAT(says("  ids: [both]\n"),
@@ -122,6 +123,26 @@ TEST(ReadTenantsTest, NamesFileAndLineAndNoTenant) {
               HasSubstr("empty.yaml: the list is empty"));
   EXPECT_THAT(ReadIdentities(identities, dir.Join("missing.yaml")).status(),
               FailsWith(absl::StatusCode::kNotFound, Reason::kBadConfig));
+}
+
+// Whoever mistakes the form of the file has written names of tenants where keys and values belong.
+TEST(ReadTenantsTest, AFileOfAnotherFormShowsNoName) {
+  const TempDir dir;
+  const std::string identities = dir.Write("identities.yaml", kGood);
+  for (const char* text :
+       {"canary:\n  ids: [spiffe://d/both]\n", "tenants:\n  canary:\n    ids: [spiffe://d/both]\n",
+        "tenants:\n- canary:\n    ids: [spiffe://d/both]\n", "tenants:\n- canary\n",
+        "tenants: canary\n", "canary\n", "tenants:\n- name: a\n  limits: {canary: 1}\n",
+        "tenants:\n- name: a\n  limits: canary\n",
+        "tenants:\n- name: a\n  limits: {sessions: canary}\n", "tenants:\n- name: [canary]\n",
+        "tenants:\n- {canary: 1, canary: 2}\n", "tenants:\n- *canary\n",
+        "tenants:\n- !canary!x a\n", "%canary\n---\ntenants: []\n",
+        "tenants:\n- {name: \"\\canary\"\n", "tenants:\n  [canary\n", "? [canary]\n: 1\n",
+        "tenants:\n- name: canary\n---\ncanary: 1\n"}) {
+    const absl::Status status = ReadIdentities(identities, dir.Write("t.yaml", text)).status();
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig)) << text;
+    EXPECT_THAT(status.ToString(), AllOf(Not(HasSubstr("canary")), HasSubstr("t.yaml:"))) << text;
+  }
 }
 
 // A stream of the table's last id, with a guard that looks when it is told to.
