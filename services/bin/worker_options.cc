@@ -121,6 +121,11 @@ void AddMemory(WorkerSettings* settings, OptionTable* table) {
                   &settings->gateway_memory_bytes_max,
                   {2 * static_cast<std::int64_t>(kStepMessageBytesMax), std::int64_t{1} << 50}));
   all.push_back(IntegerOption(
+      {.key = "memory.gateway_sessions_max",
+       .help = "Sessions of callers of this worker as a gateway at a time, each with a thread; one "
+               "tenant may have half of them"},
+      &settings->gateway_sessions_max, {1, 1024}));
+  all.push_back(IntegerOption(
       {.key = "memory.load_threads",
        .help = "Experts to load at once; each takes about three times its bytes meanwhile",
        .unset = "half of the CPUs, from 1 to 16"},
@@ -134,6 +139,7 @@ WorkerSettings::WorkerSettings()
       leave_timeout(AgentOptions().leave_timeout),
       device(kDefaultDevice),
       gateway_memory_bytes_max(WorkerServerOptions().gateway_memory_bytes_max),
+      gateway_sessions_max(WorkerServerOptions().gateway_sessions_max),
       load_threads(HalfOfCpus()) {
   network.listen = "127.0.0.1:0";
 }

@@ -31,6 +31,7 @@ struct WorkerSettings {
   Duration busy_poll{};
   std::int64_t weight_bytes_max = 0;
   std::size_t gateway_memory_bytes_max = 0;
+  std::size_t gateway_sessions_max = 1;
   int load_threads = 1;
   LogSettings log;
 };

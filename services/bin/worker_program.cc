@@ -255,6 +255,7 @@ absl::Status StartServer(const WorkerSettings& options, const ListenAddress& lis
   server.worker_id = options.id;
   server.incarnation = worker->incarnation;
   server.gateway_memory_bytes_max = options.gateway_memory_bytes_max;
+  server.gateway_sessions_max = options.gateway_sessions_max;
   server.data_hosts = worker->data_hosts;
   server.data_ports = DataPortsOf(options);
   server.logger = worker->logger;

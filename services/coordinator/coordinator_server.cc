@@ -35,9 +35,14 @@ StreamGuard* GuardOf(const std::shared_ptr<const TransportSecurity>& security) {
   return security == nullptr ? nullptr : security->streams();
 }
 
-TenantRef TenantOf(const std::shared_ptr<const TransportSecurity>& security,
-                   const std::string& id) {
-  return security == nullptr ? nullptr : security->TenantOf(id);
+constexpr char kOpenSession[] = "/switchyard.v1.CoordinatorService/OpenSession";
+constexpr char kWatchPlan[] = "/switchyard.v1.CoordinatorService/WatchPlan";
+
+// Null without TLS: callers are not known.
+absl::StatusOr<TenantRef> Admit(const TransportSecurity* security, const std::string& id,
+                                absl::string_view method) {
+  if (security == nullptr) return nullptr;
+  return security->Admit(id, method);
 }
 
 // One worker's stream, from its membership's beginning to its end. Deletes itself.
@@ -116,7 +121,8 @@ class WatchStream final
       : ServerStream(call, kStreamQueueBytesMax), driver_(driver), plans_(plans) {}
 
   // Called in the handler, like WorkerStream::Begin.
-  void Begin(const grpc::ByteBuffer& bytes, std::string peer, TenantRef tenant) {
+  void Begin(const grpc::ByteBuffer& bytes, std::string peer, absl::StatusOr<TenantRef> tenant) {
+    if (!tenant.ok()) return End(tenant.status());
     // Decoding takes the buffer, whose copies share its memory.
     grpc::ByteBuffer taken(bytes);
     v1::WatchPlanRequest request;
@@ -130,7 +136,7 @@ class WatchStream final
     if (!watched.ok()) return End(watched.status());
     watched->caller = caller();
     const absl::StatusOr<WatchId> watch =
-        driver_->Watch(*watched, this, std::move(peer), std::move(tenant));
+        driver_->Watch(*watched, this, std::move(peer), *std::move(tenant));
     if (!watch.ok()) return End(watch.status());
     watch_ = *watch;
     BeginGuard();
@@ -171,13 +177,13 @@ grpc::ServerUnaryReactor* Refuse(grpc::CallbackServerContext* context, const abs
   return reactor;
 }
 
-// Fills in who opens the session, and checks whom a gateway opens it for.
-absl::Status NameCaller(std::string caller, const TransportSecurity* security,
-                        OpenSessionRequest* request) {
+// Fills in who opens the session, and checks whom a gateway opens it for, whose tenant it returns.
+absl::StatusOr<TenantRef> NameCaller(std::string caller, const TransportSecurity* security,
+                                     OpenSessionRequest* request) {
   request->caller = std::move(caller);
   // Without TLS nobody has verified it.
   if (security == nullptr) request->on_behalf_of.clear();
-  if (request->on_behalf_of.empty()) return absl::OkStatus();
+  if (request->on_behalf_of.empty()) return Admit(security, request->caller, kOpenSession);
   if (!security->RolesOf(request->caller).Has(Role::kWorker)) {
     return MakeError(
         absl::StatusCode::kPermissionDenied, Reason::kTransport,
@@ -185,9 +191,9 @@ absl::Status NameCaller(std::string caller, const TransportSecurity* security,
         {{"id", request->caller}});
   }
   // The gateway knows its caller; this process goes by a table of its own.
-  return Annotate(
-      security->CheckNow(request->on_behalf_of, "/switchyard.v1.CoordinatorService/OpenSession"),
-      "coordinator, for a caller of the gateway");
+  absl::StatusOr<TenantRef> tenant = Admit(security, request->on_behalf_of, kOpenSession);
+  if (tenant.ok()) return tenant;
+  return Annotate(tenant.status(), "coordinator, for a caller of the gateway");
 }
 
 // A name of any other form belongs to nothing, and would be repeated in the error.
@@ -361,10 +367,8 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
     }
     absl::StatusOr<OpenSessionRequest> session = FromProto(*request);
     if (!session.ok()) return Refuse(context, session.status());
-    const absl::Status known = NameCaller(CallerOf(*context), security_.get(), &*session);
-    if (!known.ok()) return Refuse(context, known);
-    const std::string& user =
-        session->on_behalf_of.empty() ? session->caller : session->on_behalf_of;
+    absl::StatusOr<TenantRef> tenant = NameCaller(CallerOf(*context), security_.get(), &*session);
+    if (!tenant.ok()) return Refuse(context, tenant.status());
     grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
     driver_->OpenSession(
         *session,
@@ -372,7 +376,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
           if (grant.ok()) *response = ToProto(*grant);
           reactor->Finish(StatusToGrpc(grant.status()));
         },
-        TenantOf(security_, user));
+        *std::move(tenant));
     return reactor;
   }
   grpc::ServerUnaryReactor* CloseSession(grpc::CallbackServerContext* context,
@@ -389,10 +393,10 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
   using CoordinatorMethods::WatchPlan;
   grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchPlan(grpc::CallbackServerContext* context,
                                                         const grpc::ByteBuffer* request) override {
-    const StreamCall call{context, GuardOf(security_),
-                          "/switchyard.v1.CoordinatorService/WatchPlan"};
+    const StreamCall call{context, GuardOf(security_), kWatchPlan};
     auto* stream = new WatchStream(call, driver_, &plans_);  // deletes itself
-    stream->Begin(*request, context->peer(), TenantOf(security_, CallerOf(*context)));
+    stream->Begin(*request, context->peer(),
+                  Admit(security_.get(), CallerOf(*context), kWatchPlan));
     return stream;
   }
 

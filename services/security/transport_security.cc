@@ -123,14 +123,12 @@ Roles TransportSecurity::RolesOf(absl::string_view id) const {
   return known == nullptr ? Roles() : known->roles;
 }
 
-TenantRef TransportSecurity::TenantOf(absl::string_view id) const {
+absl::StatusOr<TenantRef> TransportSecurity::Admit(const std::string& id,
+                                                   absl::string_view method) const {
   std::shared_ptr<const IdentityTable> table = identities_->Now();
+  SY_RETURN_IF_ERROR(CheckCall(*table, id, method));
   const Tenant* tenant = table->TenantOf(id);
   return tenant == nullptr ? nullptr : TenantRef(std::move(table), tenant);
-}
-
-absl::Status TransportSecurity::CheckNow(const std::string& id, absl::string_view method) const {
-  return CheckCall(*identities_->Now(), id, method);
 }
 
 CertificateFacts TransportSecurity::OwnNow() const {

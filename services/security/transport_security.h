@@ -40,10 +40,11 @@ class TransportSecurity {
 
   // Those that the table gives to the id now; none if it does not have it.
   [[nodiscard]] Roles RolesOf(absl::string_view id) const;
-  // The tenant of the id now; null if it has none.
-  [[nodiscard]] TenantRef TenantOf(absl::string_view id) const;
-  // CheckCall with the table as it is now.
-  [[nodiscard]] absl::Status CheckNow(const std::string& id, absl::string_view method) const;
+  // The tenant of `id`, which may call `method`, both by the table as it is now: from two tables an
+  // id that has just lost its tenant would come as one that needs none. Null: nothing is limited.
+  // Errors: those of CheckCall.
+  [[nodiscard]] absl::StatusOr<TenantRef> Admit(const std::string& id,
+                                                absl::string_view method) const;
   // Ends the streams of servers whose callers may not have them any more.
   [[nodiscard]] StreamGuard* streams() const { return streams_.get(); }
 

@@ -54,7 +54,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
         sources_(sources),
         threads_(threads),
         options_(options),
-        memory_(options->memory_of ? options->memory_of(caller()) : options->memory) {}
+        part_(options->part_of ? options->part_of(caller()) : GatewayPart{options->memory}),
+        memory_(part_.ok() ? part_->memory : options->memory) {}
 
   using ServerBidiStream::BeginReading;
 
@@ -79,25 +80,40 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
 
   void OnOpen(OpenSessionRequest request) {
     if (std::exchange(opened_, true)) return Stop(Misplaced("a stream opens one session"));
+    if (!part_.ok()) return Stop(part_.status());
     // The session thread must find the stream alive.
     if (!Hold()) return ReadNext();
     if (!options_->sessions->Enter(this)) {
       Release();
       return Stop(Leaving());
     }
-    const bool taken = threads_->TryRun([this, request = std::move(request)] {
+    const bool of_tenant = part_->sessions != nullptr && !part_->sessions->Take();
+    const bool taken = !of_tenant && threads_->TryRun([this, request = std::move(request)] {
       Run(request);
+      LeavePlace();
       options_->sessions->Exit(this);
       Release();
     });
     if (taken) return;
+    if (!of_tenant) LeavePlace();
     options_->sessions->Exit(this);
     Release();
-    Stop(MakeError(
+    Stop(of_tenant ? TenantHasAll()
+                   : TooMany("already serves its maximum of gateway sessions; wait"));
+  }
+  void LeavePlace() {
+    if (part_->sessions != nullptr) part_->sessions->Leave();
+  }
+  [[nodiscard]] absl::Status TenantHasAll() const {
+    return TooMany(absl::StrCat("already serves ", part_->sessions->most(),
+                                " sessions of the tenant of ", caller(),
+                                ", the most that one tenant may have here; close some"));
+  }
+  [[nodiscard]] absl::Status TooMany(absl::string_view why) const {
+    return MakeError(
         absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-        absl::StrCat("worker ", options_->worker_id,
-                     " already serves its maximum of gateway sessions; use another worker"),
-        {{"worker", options_->worker_id}}));
+        absl::StrCat("worker ", options_->worker_id, " ", why, ", or use another worker"),
+        {{"worker", options_->worker_id}});
   }
 
   void OnStep(std::unique_ptr<ForwardedStep> step) {
@@ -426,6 +442,7 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
   std::shared_ptr<Source> source_;
   ThreadPool* const threads_;
   const GatewayOptions* const options_;
+  const absl::StatusOr<GatewayPart> part_;
   const std::shared_ptr<StepMemory> memory_;  // outlives the shares of it below
   bool opened_ = false;                       // used only by gRPC's reads, which come one at a time
 

@@ -18,6 +18,7 @@
 #include "services/worker/group_stream.h"
 #include "services/worker/peer_dial.h"
 #include "services/worker/tenant_memory.h"
+#include "services/worker/tenant_sessions.h"
 #include "services/worker/test_ports.h"
 #include "switchyard/v1/expert.grpc.pb.h"
 #include "worker/collective/expert/group_service.h"
@@ -29,6 +30,8 @@ namespace {
 
 // How long the data thread may take to answer a request for counters.
 constexpr Duration kStatusTimeout = std::chrono::seconds(5);
+
+constexpr char kForward[] = "/switchyard.v1.ExpertService/Forward";
 
 // A caller without a step for so long after it was told has no other gateway, or no steps.
 constexpr Duration kGatewayIdle = std::chrono::seconds(2);
@@ -57,15 +60,11 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
         incarnation_(options.incarnation),
         gateway_memory_(std::make_shared<StepMemory>(options.gateway_memory_bytes_max)),
         tenant_memory_(gateway_memory_),
+        tenant_sessions_(options.gateway_sessions_max),
         gateway_options_{.worker_id = options.worker_id,
                          .credits = options.gateway_credits,
                          .memory = gateway_memory_,
-                         .memory_of =
-                             [this](const std::string& caller) {
-                               const TenantRef tenant =
-                                   security_ == nullptr ? nullptr : security_->TenantOf(caller);
-                               return tenant_memory_.Of(tenant.get());
-                             }},
+                         .part_of = [this](const std::string& id) { return PartOf(id); }},
         experts_(experts),
         groups_(groups),
         gateway_(gateway),
@@ -99,8 +98,8 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   grpc::ServerBidiReactor<v1::ForwardRequest, v1::ForwardResponse>* Forward(
       grpc::CallbackServerContext* context) override {
     if (gateway_ != nullptr) {
-      return ServeForward(CallOf(context, "/switchyard.v1.ExpertService/Forward"), gateway_,
-                          &gateway_threads_, &gateway_options_);
+      return ServeForward(CallOf(context, kForward), gateway_, &gateway_threads_,
+                          &gateway_options_);
     }
     return new RefusedStream<v1::ForwardRequest, v1::ForwardResponse>(
         context, MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
@@ -164,6 +163,13 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   }
 
  private:
+  absl::StatusOr<GatewayPart> PartOf(const std::string& caller) {
+    TenantRef tenant;
+    if (security_ != nullptr) {
+      SY_ASSIGN_OR_RETURN(tenant, security_->Admit(caller, kForward));
+    }
+    return GatewayPart{tenant_memory_.Of(tenant.get()), tenant_sessions_.Of(tenant.get())};
+  }
   StreamCall CallOf(grpc::CallbackServerContext* context, const char* method) const {
     return {context, security_ == nullptr ? nullptr : security_->streams(), method};
   }
@@ -227,6 +233,7 @@ class WorkerServer::ServiceImpl final : public v1::ExpertService::CallbackServic
   const Incarnation incarnation_;
   const std::shared_ptr<StepMemory> gateway_memory_;
   TenantMemory tenant_memory_;
+  TenantSessions tenant_sessions_;
   const GatewayOptions gateway_options_;
   ExpertService* const experts_;
   GroupService* const groups_;

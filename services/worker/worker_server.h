@@ -37,7 +37,8 @@ struct WorkerServerOptions {
   // Forming a group takes memory of the device, some milliseconds.
   std::size_t group_threads = 2;
   std::size_t status_threads = 2;
-  // Sessions that callers may have through this worker at once; each takes a thread.
+  // Sessions that callers may have through this worker at once; each takes a thread. One tenant may
+  // have half of them (TenantSessions).
   std::size_t gateway_sessions_max = 16;
   std::uint32_t gateway_credits = 8;
   // For the steps of all of these sessions together (StepMemory), beside grpc.memory_bytes_max.

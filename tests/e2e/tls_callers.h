@@ -40,6 +40,7 @@ class TlsCallers : public Processes {
 
   // Additional ones of the coordinator and of all workers; set before SetUp.
   std::vector<std::string> flags_;
+  std::vector<std::string> worker_flags_;  // of all workers only
 
   void SetUp() override {
     for (const auto& [name, role] : roles_) {
@@ -56,6 +57,8 @@ class TlsCallers : public Processes {
     for (auto* flags : {&options.coordinator_flags, &options.worker_flags}) {
       flags->insert(flags->end(), flags_.begin(), flags_.end());
     }
+    options.worker_flags.insert(options.worker_flags.end(), worker_flags_.begin(),
+                                worker_flags_.end());
     Deploy(2, std::move(options));
     ASSERT_NE(deployment_, nullptr);
     client_ = ClientAs("engine-a", "tcp");

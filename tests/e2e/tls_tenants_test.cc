@@ -52,6 +52,7 @@ class TlsTenantsTest : public TlsCallers {
     roles_["stray"] = "source";
     WriteTenants(/*with_blue=*/true);
     flags_ = {"--tenants", tenants_, "--log-level", "debug"};
+    worker_flags_ = {"--gateway-sessions-max", "8"};
     TlsCallers::SetUp();
   }
   // Red may use the shipped model and have two sessions; blue may do everything.
@@ -151,6 +152,33 @@ TEST_F(TlsTenantsTest, StepsOfATenantTakeItsPartOfAGatewaysMemory) {
   SY_EXPECT_OK(RunStep(*others, large, 0));
   Batch small(4, 3);
   SY_EXPECT_OK(RunStep(*mine, small, 0));
+}
+
+// A session takes one of the gateway's threads, however little it does.
+TEST_F(TlsTenantsTest, ATenantTakesHalfOfAGatewaysSessions) {
+  const auto blue = ClientAs("engine-b", "gateway");
+  const auto red = ClientAs("engine-a", "gateway");
+  std::vector<std::unique_ptr<MoeSession>> sessions;
+  for (int i = 0; i < 4; ++i) {
+    SY_ASSERT_OK_AND_ASSIGN(auto session, blue->OpenWhenReady(To("local"), seconds(20)));
+    sessions.push_back(std::move(session));
+  }
+
+  const absl::Status fifth = OpenTo(*blue, "local");
+
+  EXPECT_THAT(fifth, kFull);
+  EXPECT_THAT(std::string(fifth.message()),
+              HasSubstr("already serves 4 sessions of the tenant of spiffe://d/engine-b"));
+  EXPECT_THAT(fifth.ToString(), Not(HasSubstr("canary")));
+  SY_EXPECT_OK(OpenTo(*red, "local"));
+  sessions.pop_back();
+  // The thread is free a moment after the stream has ended.
+  absl::Status again;
+  const auto until = std::chrono::steady_clock::now() + kEndsWithin;
+  do {
+    again = OpenTo(*blue, "local");
+  } while (!again.ok() && std::chrono::steady_clock::now() < until);
+  SY_EXPECT_OK(again);
 }
 
 TEST_F(TlsTenantsTest, ModelsOfOthersDoNotExist) {

@@ -42,6 +42,7 @@ using testing::TestAuthority;
 
 constexpr char kServer[] = "spiffe://d/server";
 constexpr char kGetPlan[] = "/switchyard.v1.CoordinatorService/GetPlan";
+constexpr char kGetVersion[] = "/switchyard.v1.CoordinatorService/GetVersion";
 
 std::string IdOf(Role role) { return absl::StrCat("spiffe://d/", RoleName(role)); }
 
@@ -275,6 +276,46 @@ TEST_F(TransportSecurityTest, SaysHowLongTheFileIsValidNow) {
 
   std::filesystem::remove(folder.path() + "/tls.crt");
   EXPECT_EQ(security->OwnNow().not_after_s, before);
+}
+
+// A table that changes at each look: in every other one the source has no tenant and may do
+// nothing. Whoever asked two of them could let it in and then find no tenant, which means without a
+// limit.
+TEST_F(TransportSecurityTest, ACallIsAdmittedAndItsTenantFoundByOneTable) {
+  class HastyClock final : public Clock {
+   public:
+    [[nodiscard]] TimePoint Now() const override { return now_ += std::chrono::seconds(2); }
+
+   private:
+    mutable TimePoint now_{};
+  };
+  const std::string source = IdOf(Role::kSource);
+  int loads = 0;
+  const auto load = [&]() -> absl::StatusOr<IdentityTable> {
+    auto table =
+        IdentityTable::Create({{kServer, {Role::kCoordinator}}, {source, {Role::kSource}}});
+    const std::string id = ++loads % 2 == 0 ? source : "spiffe://d/other";
+    SY_EXPECT_OK(table->AddTenants({{.name = "t", .ids = {id}, .sessions_max = 1}}));
+    return table;
+  };
+  SY_ASSERT_OK_AND_ASSIGN(auto watch,
+                          TableWatch::Create(load, std::make_shared<HastyClock>(), nullptr));
+  SY_ASSERT_OK_AND_ASSIGN(const auto security,
+                          TransportSecurity::Create(TlsFilesIn(folder_.path()), std::move(watch)));
+  int admitted = 0;
+  for (int i = 0; i < 8; ++i) {
+    const auto tenant = security->Admit(source, "/switchyard.v1.CoordinatorService/OpenSession");
+    if (tenant.ok()) {
+      ASSERT_NE(*tenant, nullptr);
+      EXPECT_EQ((*tenant)->sessions_max, 1U);
+      ++admitted;
+    } else {
+      EXPECT_EQ(tenant.status().code(), absl::StatusCode::kPermissionDenied);
+    }
+  }
+  EXPECT_EQ(admitted, 4);
+  SY_ASSERT_OK_AND_ASSIGN(const TenantRef none, security->Admit(kServer, kGetVersion));
+  EXPECT_EQ(none, nullptr) << "a coordinator needs none";
 }
 
 TEST_F(TransportSecurityTest, AProcessThatTheTableDoesNotKnowDoesNotBegin) {
