@@ -20,7 +20,7 @@ struct Tenant {
   std::optional<std::uint32_t> sessions_max = {};  // open at a time
   std::optional<std::uint32_t> tokens_max = {};  // the sum of the largest batches of those sessions
   // The memory of its steps through one gateway, with their results until those have been read.
-  std::optional<std::uint32_t> gateway_memory_bytes_max = {};
+  std::optional<std::uint64_t> gateway_memory_bytes_max = {};
 
   [[nodiscard]] bool MayUse(absl::string_view model) const {
     return models.empty() || std::find(models.begin(), models.end(), model) != models.end();

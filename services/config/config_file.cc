@@ -30,6 +30,7 @@ using google::protobuf::FieldDescriptor;
 using google::protobuf::Message;
 
 constexpr std::uint32_t kIntegerMax = std::numeric_limits<std::int32_t>::max();
+constexpr std::uint64_t kLongMax = std::numeric_limits<std::int64_t>::max();
 
 std::vector<std::string> KeysOf(const Descriptor& type) {
   std::vector<std::string> keys;
@@ -109,15 +110,18 @@ class Filler {
         return Set(at, &google::protobuf::Reflection::SetString,
                    &google::protobuf::Reflection::AddString, field, message, node.Scalar());
       case FieldDescriptor::CPPTYPE_UINT32: {
-        std::uint32_t value = 0;
-        // SimpleAtoi also accepts signs and spaces, which would be surprising in a file. The limit
-        // is that of the coordinator, whose error could not name the line.
-        if (!IsDecimal(node) || !absl::SimpleAtoi(node.Scalar(), &value) || value > kIntegerMax) {
-          return Bad(node, path,
-                     Quoted(node, absl::StrCat(" is not a whole number from 0 to ", kIntegerMax)));
-        }
+        // The limit is that of the coordinator, whose error could not name the line.
+        const auto value = WholeNumber(node, kIntegerMax);
+        if (!value) return NoWholeNumber(node, path, kIntegerMax);
         return Set(at, &google::protobuf::Reflection::SetUInt32,
-                   &google::protobuf::Reflection::AddUInt32, field, message, value);
+                   &google::protobuf::Reflection::AddUInt32, field, message,
+                   static_cast<std::uint32_t>(*value));
+      }
+      case FieldDescriptor::CPPTYPE_UINT64: {
+        const auto value = WholeNumber(node, kLongMax);
+        if (!value) return NoWholeNumber(node, path, kLongMax);
+        return Set(at, &google::protobuf::Reflection::SetUInt64,
+                   &google::protobuf::Reflection::AddUInt64, field, message, *value);
       }
       case FieldDescriptor::CPPTYPE_BOOL:
         if (node.Scalar() != "true" && node.Scalar() != "false") {
@@ -174,9 +178,16 @@ class Filler {
     return absl::OkStatus();
   }
 
-  static bool IsDecimal(const YAML::Node& node) {
-    return !node.Scalar().empty() &&
-           node.Scalar().find_first_not_of("0123456789") == std::string::npos;
+  // SimpleAtoi also accepts signs and spaces, which would be surprising in a file.
+  static std::optional<std::uint64_t> WholeNumber(const YAML::Node& node, std::uint64_t most) {
+    const std::string& text = node.Scalar();
+    std::uint64_t value = 0;
+    const bool decimal = !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+    if (!decimal || !absl::SimpleAtoi(text, &value) || value > most) return std::nullopt;
+    return value;
+  }
+  absl::Status NoWholeNumber(const YAML::Node& node, const std::string& path, std::uint64_t most) {
+    return Bad(node, path, Quoted(node, absl::StrCat(" is not a whole number from 0 to ", most)));
   }
   [[nodiscard]] std::string Quoted(const YAML::Node& node, const std::string& what) const {
     if (words_ == ConfigWords::kSecret) return absl::StrCat("the value", what);

@@ -91,6 +91,14 @@ TEST(ReadTenantsTest, ReadsModelsAndLimits) {
                                                    "tenants:\n- name: t\n  ids: [spiffe://d/both]\n"
                                                    "  limits: {sessions: 0}\n")));
   EXPECT_EQ(zero.TenantOf("spiffe://d/both")->sessions_max, 0U);
+  // Gateways of hundreds of gigabytes have tenants with more than 2 GiB.
+  SY_ASSERT_OK_AND_ASSIGN(
+      const IdentityTable large,
+      ReadIdentities(dir.Join("identities.yaml"),
+                     dir.Write("large.yaml",
+                               "tenants:\n- name: t\n  ids: [spiffe://d/both]\n"
+                               "  limits: {gateway_memory_bytes: 68719476736}\n")));
+  EXPECT_EQ(large.TenantOf("spiffe://d/both")->gateway_memory_bytes_max, 68719476736U);
 }
 
 TEST(ReadTenantsTest, NamesFileAndLineAndNoTenant) {
@@ -113,6 +121,9 @@ TEST(ReadTenantsTest, NamesFileAndLineAndNoTenant) {
               HasSubstr("t.yaml:4: tenants[0].models: needs a list"));
   EXPECT_THAT(says("  ids: [spiffe://d/both]\n  limits: {sessions: -1}\n"),
               HasSubstr("t.yaml:4: tenants[0].limits.sessions: the value is not a whole number"));
+  EXPECT_THAT(
+      says("  ids: [spiffe://d/both]\n  limits: {gateway_memory_bytes: 9223372036854775808}\n"),
+      HasSubstr("the value is not a whole number from 0 to 9223372036854775807"));
   EXPECT_THAT(says("  ids: [spiffe://d/both]\n  limits: {bytes: 1}\n"),
               HasSubstr("(known: sessions, tokens, gateway_memory_bytes)"));
   EXPECT_THAT(says("  ids: [both]\n"),

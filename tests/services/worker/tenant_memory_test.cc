@@ -72,5 +72,12 @@ TEST(TenantMemoryTest, APartGoesWithItsLastCaller) {
   EXPECT_TRUE(part.expired());
 }
 
+TEST(TenantMemoryTest, APartMayHaveMoreThanFourGibibytes) {
+  TenantMemory memory(std::make_shared<StepMemory>(std::size_t{1} << 40));
+  const Tenant tenant{.name = "t", .gateway_memory_bytes_max = std::uint64_t{1} << 36};
+
+  EXPECT_EQ(memory.Of(&tenant)->bytes_max(), std::size_t{1} << 36);
+}
+
 }  // namespace
 }  // namespace switchyard
