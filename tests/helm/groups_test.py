@@ -11,29 +11,24 @@ import base64
 import json
 import subprocess
 import sys
-import time
 
+import phases
 import yaml
-from release import CHART, CLUSTER, call, reference, run
+from release import CHART, CLUSTER, call, reference, run, until
 
 SET = "moe-switchyard-cpu"
 CONTROLLER = {
     "apiVersion": "config.lws.x-k8s.io/v1alpha1", "kind": "Configuration", "internalCertManagement": {"enable": False},
     "leaderElection": {"leaderElect": False}, "webhook": {"host": "127.0.0.1", "port": 9443, "certDir": "/run/lws"},
     "metrics": {"bindAddress": "0"}, "health": {"healthProbeBindAddress": "127.0.0.1:9444"}}
-CERTIFICATE = ("openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=lws -days 2 "
-               "-addext subjectAltName=IP:127.0.0.1 -keyout tls.key -out tls.crt 2>openssl.log")
+# The node has no /etc/ssl, and so no openssl.cnf.
+CERTIFICATE = ("printf '[req]\ndistinguished_name = name\n[name]\n' >openssl.cnf && openssl req -config openssl.cnf -x509 "
+               "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=lws -days 2 -addext basicConstraints=critical,CA:TRUE "
+               "-addext subjectAltName=IP:127.0.0.1 -keyout tls.key -out tls.crt")
 
 
 def enter(release, script, **options):
     return call(CLUSTER, "--state", release.options.own_cluster, "enter", "sh", "-c", script, **options)
-
-
-def until(what, condition, seconds=90):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"no {what} within {seconds} s"
-        time.sleep(0.5)
 
 
 def start_the_controller(release):
@@ -42,7 +37,8 @@ def start_the_controller(release):
     enter(release, f"mkdir -p /run/lws && cd /run/lws && cat >config.yaml && {CERTIFICATE}", text=json.dumps(CONTROLLER))
     start = "cd /run/lws && export KUBECONFIG=/etc/kubernetes/pki/admin.kubeconfig && exec lws --config config.yaml >log 2>&1"
     subprocess.Popen(  # pylint: disable=consider-using-with; it ends with the node
-        [str(CLUSTER), "--state", str(release.options.own_cluster), "enter", "sh", "-c", start], stdin=subprocess.DEVNULL)
+        [str(CLUSTER), "--state", str(release.options.own_cluster), "enter", "sh", "-c", start], stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     authority = base64.b64encode(enter(release, "cat /run/lws/tls.crt").stdout.encode()).decode()
     manifests = list(yaml.safe_load_all((release.kubectl_path.parent.parent / "webhooks").read_text()))
     for hook in (hook for each in manifests for hook in each["webhooks"]):
@@ -162,6 +158,7 @@ def install_disaggregated(release):
     serves(release)
     release.client("phases", 80)
     assert release.text_of("phases").startswith(reference(release.options, 80)), "the text is another one"
+    phases.stay_in_their_pools(release)
 
 
 def an_update_replaces_both_phases(release):

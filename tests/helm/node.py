@@ -22,6 +22,16 @@ def enter(release, *words):
                           capture_output=True, check=True, timeout=60).stdout
 
 
+def metrics(release, pod):
+    """{Pod/container: what it answers for its metrics}."""
+    found = {}
+    for container in pod["spec"]["containers"]:
+        port, = [each["containerPort"] for each in container["ports"] if each["name"].startswith("system")]
+        found[f"{pod['metadata']['name']}/{container['name']}"] = enter(
+            release, "curl", "-s", "-m", "5", f"http://{pod['status']['podIP']}:{port}/metrics").decode()
+    return found
+
+
 def ask(release, what, pods):
     """What inside.py says of these Pods, by their names."""
     names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}

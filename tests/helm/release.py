@@ -14,6 +14,8 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 CLUSTER = ROOT / "tests/k8s/cluster"
 CHART = ROOT / "helm/switchyard"
 WORKERS = 4
+GROUP_KINDS = ("leaderworkersets.leaderworkerset.x-k8s.io", "disaggregatedsets.disaggregatedset.x-k8s.io")
+WARNING = "would violate PodSecurity"
 # Of our own cluster, which provides none. As an administrator hands one to a user: nobody but 65532 may write there.
 VOLUME = """
 apiVersion: v1
@@ -35,6 +37,18 @@ def call(*command, limit=180, check=True, text=None):
     return done
 
 
+def unwarned(done):
+    assert WARNING not in done.stderr, done.stderr
+    return done
+
+
+def until(what, condition, seconds=90):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"no {what} within {seconds} s"
+        time.sleep(0.5)
+
+
 class Release:
     """The release "moe" in a namespace of its own."""
 
@@ -49,22 +63,33 @@ class Release:
         self.level = "restricted" if self.rights == "none" else "privileged"
 
     def kubectl(self, *words, **options):
-        return call(self.kubectl_path, "-n", self.namespace, *words, **options)
+        return unwarned(call(self.kubectl_path, "-n", self.namespace, *words, **options))
 
     def helm(self, verb, *words, **options):
-        return call(self.helm_path, "-n", self.namespace, verb, "moe", *words, **options)
+        return unwarned(call(self.helm_path, "-n", self.namespace, verb, "moe", *words, **options))
 
     def create_namespace(self):
+        """It refuses Pods that are not of the level, and warns of whatever would make such Pods."""
         call(self.kubectl_path, "create", "namespace", self.namespace)
         call(self.kubectl_path, "label", "namespace", self.namespace,
-             f"pod-security.kubernetes.io/enforce={self.level}")
+             *(f"pod-security.kubernetes.io/{mode}={self.level}" for mode in ("enforce", "audit", "warn")))
+        if self.level == "restricted":
+            control = call(self.kubectl_path, "-n", self.namespace, "create", "deployment", "control", "--image=any",
+                           "--dry-run=server")
+            assert WARNING in control.stderr, f"the control caused no warning: {control.stderr}"
 
     def define_groups(self):
         """Makes LeaderWorkerSet and DisaggregatedSet known to our own cluster. Others are left as they are."""
         if self.options.own_cluster:
             call(self.kubectl_path, "apply", "--server-side", "-f", self.kubectl_path.parent.parent / "crds")
-            call(self.kubectl_path, "wait", "--for", "condition=Established", "--timeout", "30s", "crd",
-                 "leaderworkersets.leaderworkerset.x-k8s.io", "disaggregatedsets.disaggregatedset.x-k8s.io")
+            until("established definitions", self.groups_are_defined, 30)
+
+    def groups_are_defined(self):
+        """`kubectl wait` ends with an error where a definition is so new that its conditions are null."""
+        states = [crd.get("status", {}).get("conditions") or [] for crd in self.get("crd")
+                  if crd["metadata"]["name"] in GROUP_KINDS]
+        return len(states) == len(GROUP_KINDS) and all(
+            ("Established", "True") in {(each["type"], each["status"]) for each in state} for state in states)
 
     def values(self):
         return ["-f", CHART / "examples/laptop.yaml", "--set", f"pools.cpu.replicas={WORKERS}",
