@@ -19,7 +19,7 @@ while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
   elif [ $lost -lt PATIENCE ] && grep -q COORDINATOR_LOST /scratch/error; then
     lost=$((lost + 1)); echo "WAITS $(date +%T)"; sleep 0.2
   else
-    bad=$((bad + 1)); echo "ERROR $(date +%T) $(cat /scratch/error)"
+    bad=$((bad + 1)); echo "ERROR $(date +%s) $(cat /scratch/error)"
   fi
   echo "texts $n errors $bad differ $other"
 done
@@ -45,6 +45,12 @@ def counts(release, name):
     log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
     found = re.findall(r"^texts (\d+) errors (\d+) differ (\d+)$", log, re.M)
     return tuple(int(number) for number in found[-1]) if found else (0, 0, 0)
+
+
+def errors(release, name):
+    """[(Unix time, first line)] of what a client has met so far."""
+    log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
+    return [(int(when), text) for when, text in re.findall(r"^ERROR (\d+) (.*)$", log, re.M)]
 
 
 def undisturbed(change):
