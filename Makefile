@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-scrape k8s-drills k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-models k8s-scrape k8s-drills k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -154,6 +154,11 @@ k8s-groups: ## pools as LeaderWorkerSet and DisaggregatedSet there, with their r
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
 	@/usr/bin/python3 -B tests/helm/groups_test.py
+
+k8s-models: ## several models and pools of one phase there, and what `helm test` does not let through
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/models_test.py
 
 k8s-scrape: ## scrape a release there with a real Prometheus, and lose a worker
 	@scripts/bootstrap build test k8s
