@@ -49,11 +49,9 @@ def versions(release):
     found = {}
     for pod in release.pods("coordinator", "worker"):
         images = {each["name"]: each["imageID"] for each in pod["status"]["containerStatuses"]}
-        for container in pod["spec"]["containers"]:
-            port, = [p["containerPort"] for p in container["ports"] if p["name"].startswith("system")]
-            metrics = node.enter(release, "curl", "-s", "-m", "5", f"http://{pod['status']['podIP']}:{port}/metrics").decode()
+        for name, metrics in node.metrics(release, pod).items():
             version, = re.findall(r'^moe_build_info\{[^}]*version="([^"]*)"', metrics, re.M)
-            found[f"{pod['metadata']['name']}/{container['name']}"] = version, images[container["name"]]
+            found[name] = version, images[name.split("/")[1]]
     return found
 
 
