@@ -65,7 +65,7 @@ RankTokens RandomTokens(const ExchangeShape& shape, int tokens, double absent,
   out.tokens = tokens;
   std::normal_distribution<float> normal;
   std::uniform_real_distribution<float> share(0.05F, 1.0F);
-  const int experts = shape.ranks * shape.experts_of_rank;
+  const int experts = ExpertsOf(shape);
   std::vector<std::int32_t> all(static_cast<std::size_t>(experts));
   std::iota(all.begin(), all.end(), 0);
   for (int t = 0; t < tokens; ++t) {
@@ -119,8 +119,7 @@ std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const WireF
     bool any = false;
     for (std::size_t k = 0; k < top_k; ++k) {
       const std::int32_t id = from.ids[t * top_k + k];
-      if (id < 0 || id >= shape.ranks * shape.experts_of_rank ||
-          (!per_expert && id / shape.experts_of_rank != rank)) {
+      if (id < 0 || id >= ExpertsOf(shape) || (!per_expert && id / shape.experts_of_rank != rank)) {
         continue;
       }
       any = true;
@@ -165,8 +164,9 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
     }
     Check(cudaStreamCreateWithFlags(&member->own_stream, cudaStreamNonBlocking), "stream");
     member->stream = member->own_stream;
-    member->heap = DeviceBuffer<std::byte>(layout.bytes);
-    Check(PoisonHeap(member->heap.get(), layout.bytes, nullptr), "heap");
+    const std::int64_t bytes = HeapBytes(shape, layout, r);
+    member->heap = DeviceBuffer<std::byte>(bytes);
+    Check(PoisonHeap(member->heap.get(), bytes, nullptr), "heap");
     member->state = DeviceBuffer<ExchangeState>(1);
     member->state.Fill(0);
     member->x = DeviceBuffer<std::uint16_t>(tokens * shape.hidden);
@@ -199,7 +199,6 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
                    .layout = layout,
                    .state = member.state.get(),
                    .rank = r,
-                   .generation = 1,
                    .timeout_ns = timeout_ns,
                    .sms = 132 / ((shape.ranks + devices - 1) / devices)};
     for (int other = 0; other < shape.ranks; ++other) {
@@ -250,6 +249,23 @@ void ExchangeGroup::SetFormsOf(int rank, const WireForms& forms) {
   step.format = forms.format;
   step.global_scale = forms.global_scale;
   step.answers = forms.answers;
+}
+
+void ExchangeGroup::SetLayerOf(int rank, int layer) { members_[At(rank)]->step.layer = layer; }
+
+void ExchangeGroup::SetReport(int rank, ExchangeReport* report) {
+  members_[At(rank)]->rank.report = report;
+}
+
+void ExchangeGroup::SetStepsMade(std::uint64_t steps) {
+  const std::uint64_t parts = steps * kExchangeParts;
+  for (int r = 0; r < ranks(); ++r) {
+    Select(r);
+    ExchangeState* const state = members_[At(r)]->state.get();
+    for (std::uint64_t* const kernels : {&state->dispatch_parts, &state->combine_parts}) {
+      Check(cudaMemcpy(kernels, &parts, sizeof parts, cudaMemcpyHostToDevice), "steps made");
+    }
+  }
 }
 
 WireForms ExchangeGroup::forms() const {

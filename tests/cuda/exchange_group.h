@@ -52,6 +52,11 @@ class ExchangeGroup {
   // For all steps of all ranks from now on. At first the shape's first format and BF16.
   void SetForms(const WireForms& forms);
   void SetFormsOf(int rank, const WireForms& forms);
+  void SetLayerOf(int rank, int layer);
+  void SetReport(int rank, ExchangeReport* report);
+  // As if all ranks had made so many steps, which leave every buffer with what it has: a number
+  // that differs from the last one by a multiple of kExchangeBuffers.
+  void SetStepsMade(std::uint64_t steps);
   // Of rank 0.
   [[nodiscard]] WireForms forms() const;
   // Where experts are, for all steps from now on: ExchangeStep::places.

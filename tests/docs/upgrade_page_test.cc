@@ -27,6 +27,7 @@ const std::map<std::string, std::string>& Constants() {
       {"core/protocol_version.h", R"(kProtocolVersion = (\d+);)"},
       {"worker/collective/step_log.h", R"(kLayout = (\d+);)"},
       {"worker/device/cuda/exchange/exchange_shape.h", R"(kExchangeVersion = (\d+);)"},
+      {"worker/device/host/exchange_heap.cc", R"(kVersion = (\d+);)"},
       {"worker/transport/frame.h", R"(kFrameVersion = (\d+);)"}};
   return constants;
 }

@@ -184,6 +184,7 @@ class ExchangeRankRun {
   // Of the next steps: ExchangeStep::places; how they travel, at first as the group's largest rows.
   const std::int32_t* places = nullptr;
   StepCodecs codecs;
+  LayerId layer;
 
   // A step of these tokens, which stay valid until Finish.
   absl::Status Begin(const ExchangeTokens& tokens, std::int32_t cover) {
@@ -196,6 +197,7 @@ class ExchangeRankRun {
     std::memset(y_->data(), 0x5a, y_->bytes());
     count_ = tokens.x.size();
     return {.cover = cover,
+            .layer = layer,
             .codecs = codecs,
             .tokens = tokens.count,
             .x = reinterpret_cast<const Bf16*>(x_->data()),

@@ -57,7 +57,9 @@ struct StepLog::Memory {
   alignas(64) std::uint32_t layout;  // a line that logs before it had not: their size differs
   alignas(64) std::atomic<std::uint64_t> end;  // all steps before it are there
   alignas(64) std::atomic<std::uint32_t> bell;
-  std::atomic<std::uint32_t> sleepers;
+  // Somebody may sleep. Whoever wakes all takes it back, so that a process that was killed in its
+  // sleep costs the others one call to the system, not one for each step.
+  std::atomic<std::uint32_t> asleep;
   struct Place {
     alignas(64) std::atomic<std::uint64_t> done;  // kFree: nobody's
     std::atomic<std::uint64_t> owner;             // 0: nobody's
@@ -122,7 +124,8 @@ StepLog::Appended StepLog::Append(std::uint64_t number, const LoggedStep& step) 
   while (end <= number && !shared_->end.compare_exchange_weak(end, number + 1)) {
   }
   shared_->bell.fetch_add(1);
-  if (shared_->sleepers.load() != 0) WakeAll();
+  // Most steps find nobody asleep, and leave the line with the others.
+  if (shared_->asleep.load() != 0 && shared_->asleep.exchange(0) != 0) WakeAll();
   return Appended::kYes;
 }
 
@@ -136,7 +139,7 @@ bool StepLog::WaitFor(std::uint64_t number, Duration spin, Duration timeout) con
     Pause();
   }
   const std::uint32_t bell = shared_->bell.load();
-  shared_->sleepers.fetch_add(1);
+  shared_->asleep.store(1);
   // Between this look and the sleep a new step changes the bell, and the sleep ends at once.
   if (!At(number).has_value()) {
     const std::int64_t ns = std::max<std::int64_t>((timeout - (now() - begun)).count(), 0);
@@ -144,7 +147,6 @@ bool StepLog::WaitFor(std::uint64_t number, Duration spin, Duration timeout) con
                             .tv_nsec = static_cast<long>(ns % 1'000'000'000)};
     (void)syscall(SYS_futex, &shared_->bell, FUTEX_WAIT, bell, &limit, nullptr, 0);
   }
-  shared_->sleepers.fetch_sub(1);
   return At(number).has_value();
 }
 

@@ -58,7 +58,7 @@ class StepLog {
   };
   static std::size_t Bytes();
   // It is that of words and memory; another release may have another one.
-  static constexpr std::uint32_t kLayout = 2;
+  static constexpr std::uint32_t kLayout = 3;
 
   StepLog() = default;
   // An empty log in `memory`, zeroed, Bytes() at a multiple of 64. The memory outlives all views.

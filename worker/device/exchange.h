@@ -35,6 +35,7 @@
 #include "core/format/bf16.h"
 #include "core/format/dtype.h"
 #include "core/format/wire_format.h"
+#include "core/ids.h"
 #include "core/moe_shape.h"
 #include "worker/device/stream.h"
 
@@ -77,6 +78,7 @@ struct StepCodecs {
 struct ExchangeStep {
   // The most tokens that any rank has in this step, the same on all ranks; the work is cut by it.
   std::int32_t cover = 0;
+  LayerId layer{};                    // alike on all ranks; not what runs, but they are held to it
   StepCodecs codecs{};                // alike on all ranks
   std::int32_t tokens = 0;            // of this rank, at most `cover`
   const Bf16* x = nullptr;            // [tokens, hidden], 16-byte aligned
@@ -119,8 +121,9 @@ class Exchange {
   // Enqueues this rank's part of the group's next step on `stream`, always the same one, and
   // returns. REQUIRES: Join has succeeded. Errors: kInvalidArgument (BAD_SHAPE, BAD_REQUEST) for a
   // step that does not fit the group, kUnimplemented (UNSUPPORTED) for a codec of sums that the
-  // device does not have: nothing is enqueued, and the other ranks still wait for this one; those
-  // of the stream.
+  // device does not have: nothing is enqueued, and the other ranks still wait for this one;
+  // kUnavailable (NOT_READY) for a group that has made as many steps as the device tells apart;
+  // those of the stream.
   virtual absl::Status Step(Stream* stream, const ExchangeStep& step) = 0;
   // Whether the ids of this rank's step `step`, from 0, were experts or -1, once an event after it
   // is done; for devices whose ids the host does not see. One of the last 1,024 steps. Errors:

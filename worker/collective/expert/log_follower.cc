@@ -136,6 +136,7 @@ absl::Status LogFollower::Enqueue(const LoggedStep& step,
                                   const std::shared_ptr<FollowedGroup>& group) {
   SY_ASSIGN_OR_RETURN(FollowedGroup::Experts experts, group->ExpertsOf(step));
   SY_RETURN_IF_ERROR(group->exchange().Step(stream_.get(), {.cover = step.cover,
+                                                            .layer = step.layer,
                                                             .codecs = experts.codecs,
                                                             .tokens = 0,
                                                             .experts = experts.table.get(),

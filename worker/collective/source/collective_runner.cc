@@ -16,6 +16,7 @@ namespace {
 
 constexpr Duration kFirstBackoff = std::chrono::milliseconds(50);
 constexpr Duration kBackoffMax = std::chrono::seconds(2);
+constexpr int kRefusalsMax = 2;
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
 
@@ -103,8 +104,10 @@ bool CollectiveRunner::FollowForming(TimePoint now) {
   forming_ = nullptr;
   last_error_ = formed->state() == SourceGroup::State::kEnded ? formed->why() : TakeOver(formed);
   if (!last_error_.ok()) {
-    // Every other code says that this group can never be.
-    if (!was_ready_ && !absl::IsUnavailable(last_error_)) fatal_ = last_error_;
+    // Every other code says that this group can never be, but a rank that ends while others reach
+    // for its memory looks like that, too, once.
+    if (!absl::IsUnavailable(last_error_)) ++refusals_;
+    if (!was_ready_ && refusals_ == kRefusalsMax) fatal_ = last_error_;
     backoff_ = std::clamp(backoff_ * 2, kFirstBackoff, kBackoffMax);
     form_again_ = now + backoff_;
     return true;

@@ -143,6 +143,7 @@ class CollectiveRunner final : public StepRunner {
   std::optional<TimePoint> form_again_;
   Duration backoff_{};
   absl::Status last_error_;  // of forming, or why the last group has ended
+  int refusals_ = 0;         // of groups that cannot be
   bool was_ready_ = false;
   absl::Status fatal_;
   std::vector<Epoch> former_epochs_;  // bound in the current group, unused now

@@ -71,7 +71,8 @@ absl::Status CollectiveRunner::End(absl::Status why) {
 // leaves out a step would answer the next with the rows of another.
 absl::Status CollectiveRunner::MakeStep(const LoggedStep& step, const StepRequest* request) {
   ++current_.steps;
-  ExchangeStep part{.cover = step.cover, .codecs = current_.group->CodecsOf(step.layer)};
+  ExchangeStep part{
+      .cover = step.cover, .layer = step.layer, .codecs = current_.group->CodecsOf(step.layer)};
   if (request != nullptr) {
     part.tokens = request->tokens;
     part.x = request->x;

@@ -12,7 +12,7 @@ namespace switchyard {
 namespace {
 
 // The version of layout and protocol: ranks of two releases may meet.
-constexpr std::int32_t kVersion = 2;
+constexpr std::int32_t kVersion = 3;
 // A rank is a bit of a 64-bit mask.
 constexpr std::int32_t kRanksMax = 64;
 // Together with the largest hidden size they keep all offsets far below 2^63.

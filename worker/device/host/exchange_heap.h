@@ -62,6 +62,7 @@ struct alignas(64) GroupHeader {
 
 struct alignas(64) SourceHeader {
   SharedWord sent{0};  // the step's number, from 1 on
+  std::int32_t layer = 0;
   std::int32_t cover = 0;
   std::int32_t tokens = 0;
   // The formats of rows and sums (WireFormatCode), and the global scale of rows.

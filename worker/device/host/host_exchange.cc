@@ -86,7 +86,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> HostExchange::Open(absl::string_view key
         absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
         absl::StrFormat("it was made for another group (%d ranks, %d with experts, "
                         "%d tokens, hidden %d, %d experts, top-%d, or another wire "
-                        "format or unit); make all ranks alike",
+                        "format or unit), or by another release; make all ranks alike",
                         group.facts.ranks, group.facts.expert_ranks, group.facts.tokens_max,
                         group.facts.hidden, group.facts.experts, group.facts.top_k));
   }
@@ -191,11 +191,12 @@ absl::Status HostExchange::Fault() const {
                          "no results",
                      metadata);
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-                   who +
-                       "it means a step of another number, cover or format; give all ranks the "
-                       "same",
-                   metadata);
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+      who +
+          "it means a step of another number, layer, cover or format; give all ranks the "
+          "same",
+      metadata);
 }
 
 bool HostExchange::Ready() const {
@@ -247,8 +248,8 @@ HostExchange::Progress HostExchange::CheckProgress() const {
     const std::uint64_t sent = header.sent.load(std::memory_order_acquire);
     if (sent < number_) {
       missing = Sooner(missing, source);
-    } else if (sent > number_ || header.cover != cover_ || header.tokens < 0 ||
-               header.tokens > cover_ || header.formats != formats_ ||
+    } else if (sent > number_ || header.layer != layer_ || header.cover != cover_ ||
+               header.tokens < 0 || header.tokens > cover_ || header.formats != formats_ ||
                header.global_scale != global_scale_) {
       return {.fault = StepFault{FaultKind::kOtherStep, source, number_}};
     }
@@ -288,6 +289,7 @@ void HostExchange::Lose(std::int32_t rank) {
 }
 
 void HostExchange::Begin(const ExchangeStep& step) {
+  layer_ = step.layer.value;
   cover_ = step.cover;
   formats_ = CodeOf(step.codecs.rows) | CodeOf(step.codecs.sums) << 8;
   const Codec* const rows = step.codecs.rows;
@@ -295,6 +297,7 @@ void HostExchange::Begin(const ExchangeStep& step) {
   answering_ = rows_->Send(heaps_, number_, step);
   for (const ExchangeHeap& heap : heaps_) {
     SourceHeader& header = heap.header(number_, rows_->rank());
+    header.layer = layer_;
     header.cover = step.cover;
     header.tokens = step.tokens;
     header.formats = formats_;

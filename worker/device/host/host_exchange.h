@@ -96,6 +96,7 @@ class HostExchange final : public Exchange, private StepParts {
   Stage stage_ = Stage::kBegin;
   std::uint64_t number_ = 1;  // of the step that is next or runs
   std::int32_t cover_ = 0;    // its
+  std::int32_t layer_ = 0;
   std::int32_t formats_ = 0;  // its, as SourceHeader has them
   float global_scale_ = 1;
   std::uint64_t answering_ = 0;       // ranks that will answer this one's tokens, a bit for each

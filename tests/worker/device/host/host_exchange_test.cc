@@ -553,6 +553,24 @@ TEST(HostExchangeFaultTest, RanksThatMeanAnotherStepAllFailWithoutAWait) {
   }
 }
 
+TEST(HostExchangeFaultTest, RanksThatMeanAnotherLayerSaySo) {
+  const ExchangeSpec spec = SpecOf(2, 2);
+  Group group(spec);
+  SeededRng rng(23);
+  const auto tokens = TokensOfAll(spec, {3, 3}, rng);
+
+  for (std::size_t r = 0; r < 2; ++r) {
+    group.rank(r).layer = LayerId{static_cast<std::int32_t>(r)};
+    SY_ASSERT_OK(group.rank(r).Begin(tokens[r], 3));
+  }
+
+  for (std::size_t r = 0; r < 2; ++r) {
+    ASSERT_TRUE(group.rank(r).Finish(kPatient / 10));
+    EXPECT_THAT(group.rank(r).exchange().Fault(),
+                FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  }
+}
+
 TEST(HostExchangeFaultTest, ARankOfAnotherGroupIsRefusedByAll) {
   const ExchangeSpec spec = SpecOf(2, 2);
   const auto one = MakeCpu();

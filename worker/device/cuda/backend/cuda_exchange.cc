@@ -179,6 +179,7 @@ absl::Status CudaExchange::Check(const ExchangeStep& step) const {
 
 absl::Status CudaExchange::Step(Stream* stream, const ExchangeStep& step) {
   SY_RETURN_IF_ERROR(Check(step));
+  SY_RETURN_IF_ERROR(member_->CountStep());
   return static_cast<CudaStream*>(stream)->Enqueue(
       [this, &step](cudaStream_t raw) { return Enqueue(step, raw); });
 }
@@ -187,6 +188,7 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
   const cuda::ExchangeStep of_kernels{
       .cover = step.cover,
       .tokens = step.tokens,
+      .layer = step.layer.value,
       .format = FormatOf(step.codecs.rows),
       .global_scale = step.codecs.rows == nullptr ? 1.0F : step.codecs.rows->global_scale(),
       .answers = step.codecs.sums == nullptr ? cuda::AnswerFormat::kBf16 : cuda::AnswerFormat::kFp8,

@@ -1,5 +1,6 @@
 #include "worker/device/cuda/backend/exchange_member.h"
 
+#include <algorithm>
 #include <atomic>
 #include <new>
 #include <utility>
@@ -88,8 +89,8 @@ absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
 }
 
 absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
-  const auto bytes = static_cast<std::size_t>(rank_.layout.bytes);
-  SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(bytes));
+  const std::int64_t bytes = cuda::HeapBytes(rank_.shape, rank_.layout, rank_.rank);
+  SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(static_cast<std::size_t>(bytes)));
   SY_ASSIGN_OR_RETURN(state_, device->Allocate(sizeof(cuda::ExchangeState), MemoryKind::kDevice));
   const std::size_t lists_bytes = PlaceLists(rank_.shape, nullptr, &rows_);
   SY_ASSIGN_OR_RETURN(lists_, device->Allocate(lists_bytes, MemoryKind::kDevice));
@@ -98,8 +99,8 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
                       device->Allocate(sizeof(cuda::ExchangeReport), MemoryKind::kPinnedHost));
   rank_.report = new (report_->data()) cuda::ExchangeReport;
   // All before anybody has the key.
-  SY_RETURN_IF_ERROR(Checked(cuda::PoisonHeap(heap_.buffer->data(), rank_.layout.bytes, nullptr),
-                             "filling the heap"));
+  SY_RETURN_IF_ERROR(
+      Checked(cuda::PoisonHeap(heap_.buffer->data(), bytes, nullptr), "filling the heap"));
   SY_RETURN_IF_ERROR(
       Checked(cudaMemset(state_->data(), 0, sizeof(cuda::ExchangeState)), "clearing the state"));
   // A step that fails may leave slots as they were: no slots, or those of an earlier step.
@@ -119,7 +120,8 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
   }
   for (std::size_t other = 0; other < keys.size(); ++other) {
     if (static_cast<int>(other) == rank_.rank) continue;
-    auto heap = device_->OpenShared(keys[other], static_cast<std::size_t>(rank_.layout.bytes));
+    const std::int64_t bytes = cuda::HeapBytes(rank_.shape, rank_.layout, static_cast<int>(other));
+    auto heap = device_->OpenShared(keys[other], static_cast<std::size_t>(bytes));
     if (!heap.ok()) {
       heaps_.clear();
       return MakeError(
@@ -130,8 +132,21 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
     rank_.heaps[other] = (*heap)->data();
     heaps_.push_back(*std::move(heap));
   }
-  rank_.timeout_ns = static_cast<std::uint64_t>(patience.count());
+  rank_.timeout_ns =
+      std::min(static_cast<std::uint64_t>(patience.count()), cuda::kExchangeTimeoutMax);
   return absl::OkStatus();
+}
+
+absl::Status ExchangeMember::CountStep(std::uint64_t most) {
+  if (steps_ < most) {
+    ++steps_;
+    return absl::OkStatus();
+  }
+  return MakeError(
+      absl::StatusCode::kUnavailable, Reason::kNotReady,
+      absl::StrFormat("exchange between GPUs: the group has made %d steps, as many as its kernels "
+                      "tell apart; form another one",
+                      steps_));
 }
 
 absl::Status ExchangeMember::CheckIds(std::uint64_t step, std::int32_t first_row) const {
@@ -176,9 +191,9 @@ absl::Status ExchangeMember::Fault() const {
                          "no results",
                      metadata);
   }
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-                   who + "it means a step of another shape or cover; give all ranks the same",
-                   metadata);
+  return MakeError(
+      absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+      who + "it means a step of another layer, shape or cover; give all ranks the same", metadata);
 }
 
 }  // namespace switchyard

@@ -37,8 +37,8 @@ class ExchangeMember {
   // For the other ranks' Join; never logged.
   [[nodiscard]] const std::string& key() const { return heap_.key; }
   // Maps the heaps of all ranks: `keys` by rank. Once. A kernel waits for another rank for at most
-  // `patience`. Errors: kInvalidArgument (BAD_REQUEST) for another number of keys; those of
-  // OpenShared, with the rank.
+  // `patience`, or 36 minutes. Errors: kInvalidArgument (BAD_REQUEST) for another number of keys;
+  // those of OpenShared, with the rank.
   absl::Status Join(std::span<const std::string> keys, Duration patience);
 
   // REQUIRES: Join has succeeded.
@@ -46,6 +46,8 @@ class ExchangeMember {
   // Lists of one step at a time.
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
+  // Before each step is enqueued. Errors: kUnavailable (NOT_READY) for one more than `most`.
+  absl::Status CountStep(std::uint64_t most = cuda::kExchangeStepsMax);
   // As Exchange::CheckIds.
   [[nodiscard]] absl::Status CheckIds(std::uint64_t step, std::int32_t first_row) const;
   // As Exchange::Lose.
@@ -68,6 +70,7 @@ class ExchangeMember {
   std::unique_ptr<Buffer> lists_;
   cuda::ExchangeRank rank_;
   cuda::ExchangeRows rows_;
+  std::uint64_t steps_ = 0;  // counted
 };
 
 }  // namespace switchyard

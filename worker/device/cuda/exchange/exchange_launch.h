@@ -19,7 +19,7 @@ inline bool IsAligned16(const void* pointer) {
 inline bool IsExchangeStep(const ExchangeRank& rank, const ExchangeStep& step) {
   const ExchangeRows& rows = step.rows;
   if (!IsExchangeShape(rank.shape) || rank.rank < 0 || rank.rank >= rank.shape.ranks ||
-      rank.generation > 254 || rank.state == nullptr) {
+      rank.state == nullptr || rank.timeout_ns > kExchangeTimeoutMax) {
     return false;
   }
   for (int r = 0; r < rank.shape.ranks; ++r) {
@@ -59,8 +59,8 @@ inline std::uint32_t StepHash(const ExchangeShape& shape, const ExchangeStep& st
   for (const int part :
        {kExchangeVersion, shape.ranks, shape.tokens_max, shape.hidden, shape.top_k,
         shape.experts_of_rank, ExpertsOf(shape), static_cast<int>(shape.formats.bits),
-        static_cast<int>(shape.unit), static_cast<int>(step.format), static_cast<int>(step.answers),
-        std::bit_cast<int>(step.global_scale)}) {
+        static_cast<int>(shape.unit), step.layer, static_cast<int>(step.format),
+        static_cast<int>(step.answers), std::bit_cast<int>(step.global_scale)}) {
     hash = (hash ^ static_cast<std::uint32_t>(part)) * 16777619U;
   }
   return hash;

@@ -76,18 +76,15 @@ __device__ __forceinline__ std::uint32_t LoadRelaxed(const std::uint32_t* at) {
   return value;
 }
 
-// Marks packets and headers of a step, so that those of earlier ones do not count.
-__device__ __forceinline__ std::uint32_t TagOf(const ExchangeRank& group, std::uint32_t step) {
-  return group.generation << 24 | ((step + 1) & 0xffffffU);
-}
+// Marks packets and headers of a step, so that those of earlier ones do not count. No step's is
+// poison.
+__device__ __forceinline__ std::uint32_t TagOf(std::uint32_t step) { return step + 1; }
+static_assert(kExchangeStepsMax < kPoison);
 
-__device__ __forceinline__ bool IsLost(const ExchangeRank& group, int rank) {
-  return (LoadRelaxed(&group.state->lost) >> rank & 1U) != 0;
-}
-
-// The first reason stays for the host to read; the rank is skipped from now on.
+// The first reason stays for the host to read; the rank is skipped from now on. `awaited`: of
+// ExchangeReport.
 __device__ __forceinline__ void Lose(const ExchangeRank& group, int rank, std::uint32_t step,
-                                     ExchangeFault fault) {
+                                     ExchangeFault fault, std::uint32_t awaited = 0) {
   ExchangeState& state = *group.state;
   atomicOr(&state.lost, 1U << rank);
   if (atomicCAS(&state.fault, 0U, static_cast<std::uint32_t>(fault)) != 0) return;
@@ -96,46 +93,51 @@ __device__ __forceinline__ void Lose(const ExchangeRank& group, int rank, std::u
   if (group.report == nullptr) return;
   group.report->rank = static_cast<std::uint32_t>(rank);
   group.report->step = step;
+  group.report->awaited = awaited;
   asm volatile("st.release.sys.global.u32 [%0], %1;" ::"l"(&group.report->fault),
                "r"(static_cast<std::uint32_t>(fault))
                : "memory");
 }
 
 // Call Over in each turn of a wait for `rank`; true ends the wait, without what was waited for.
+// `awaited`: as of Lose.
 class Patience {
  public:
-  __device__ __forceinline__ bool Over(const ExchangeRank& group, int rank, std::uint32_t step) {
+  __device__ __forceinline__ bool Over(const ExchangeRank& group, int rank, std::uint32_t step,
+                                       std::uint32_t awaited = 0) {
     // Looked at rarely: the clock and the state are as far away as what is waited for.
     if ((++turns_ & 63U) != 0) return false;
-    if (IsLost(group, rank)) return true;
-    if ((turns_ & 4095U) == 0 && IsGone(group, rank)) {
-      Lose(group, rank, step, ExchangeFault::kTimeout);
-      return true;
-    }
-    const std::uint64_t now = GlobalNanoseconds();
-    if (begun_ == 0) begun_ = now;
-    if (now - begun_ < group.timeout_ns) return false;
-    Lose(group, rank, step, ExchangeFault::kTimeout);
+    if ((LoadRelaxed(&group.state->lost) >> rank & 1U) != 0) return true;
+    const auto now = static_cast<std::uint32_t>(GlobalNanoseconds() / kTick);
+    if (turns_ == 64) begun_ = now;
+    const bool in_time = now - begun_ < group.timeout_ns / kTick;
+    if (in_time && !((turns_ & 4095U) == 0 && IsGone(group, rank))) return false;
+    Lose(group, rank, step, ExchangeFault::kTimeout, awaited);
     return true;
   }
 
  private:
-  // Only by one thread of a warp, and only in waits of milliseconds: reads of the host's memory by
-  // all threads that wait would hold up every step.
+  // Only one thread of a warp reads the host's memory, and only in waits of milliseconds: reads by
+  // all threads that wait would hold up every step. They may wait for different ranks, so that one
+  // tells the others of all.
   __device__ __forceinline__ static bool IsGone(const ExchangeRank& group, int rank) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
-    if (group.report == nullptr || lane != __ffs(static_cast<int>(__activemask())) - 1)
-      return false;
-    std::uint32_t gone;
-    asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
-                 : "=r"(gone)
-                 : "l"(&group.report->gone)
-                 : "memory");
-    return (gone >> rank & 1U) != 0;
+    if (group.report != nullptr && lane == __ffs(static_cast<int>(__activemask())) - 1) {
+      std::uint32_t gone;
+      asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
+                   : "=r"(gone)
+                   : "l"(&group.report->gone)
+                   : "memory");
+      if (gone != 0) atomicOr(&group.state->gone, gone);
+    }
+    return (LoadRelaxed(&group.state->gone) >> rank & 1U) != 0;
   }
 
+  // In nanoseconds. A time is one register so; none that counts is longer (kExchangeTimeoutMax).
+  static constexpr std::uint64_t kTick = 1024;
+
   std::uint32_t turns_ = 0;
-  std::uint64_t begun_ = 0;
+  std::uint32_t begun_ = 0;
 };
 
 // How many kernels have ended before this one. Asked for long before it is used: the answer is as

@@ -15,6 +15,9 @@ namespace switchyard::cuda {
 enum class ExchangeFault : std::uint32_t { kNone = 0, kTimeout = 1, kMismatch = 2 };
 
 constexpr std::uint32_t kExchangeParts = 65536;
+// Kernels count the steps of a group in 32 bits; what is left of a step that had a number before
+// would count as this one's. The first that is one too many is refused by whoever enqueues steps.
+constexpr std::uint64_t kExchangeStepsMax = std::uint64_t{1} << 31;
 
 // CTAs of a kernel of normal mode tell each other this. Each counter is zero between kernels.
 struct NormalState {
@@ -40,6 +43,9 @@ struct ExchangeState {
   std::uint32_t fault = 0;  // the first
   std::uint32_t fault_rank = 0;
   std::uint32_t fault_step = 0;
+  // Of ExchangeReport::gone, as far as a kernel has seen it. Not before `covered`, which is read
+  // with the first words, as 32 bytes.
+  std::uint32_t gone = 0;
   NormalState normal;
 };
 
@@ -50,16 +56,18 @@ constexpr std::uint32_t kExchangeReports = 1024;
 constexpr std::uint32_t kChosenTwice = 0x80000000U;
 
 // Between kernels and host, in memory of the host that both reach. Kernels write the first fault,
-// `fault` last, and choices; the host writes `gone`.
+// `fault` last of it, and choices; the host writes `gone`.
 struct ExchangeReport {
   std::uint64_t choices[kExchangeReports] = {};  // by step; 0: none was found
   std::uint32_t fault = 0;
   std::uint32_t rank = 0;
   std::uint32_t step = 0;
   std::uint32_t gone = 0;  // a bit for each rank that is known not to come
-  // A wait of normal mode has ended without it: a word (normal_words.cuh), from 1; 0: not known.
+  // The fault's wait was for it: a word of normal mode (normal_words.cuh), from 1; 0: not known.
   std::uint32_t awaited = 0;
 };
+
+constexpr std::uint64_t kExchangeTimeoutMax = std::uint64_t{1} << 41;  // ns, 36 minutes
 
 // Tells a rank's kernels about the group.
 struct ExchangeRank {
@@ -69,9 +77,7 @@ struct ExchangeRank {
   ExchangeState* state = nullptr;
   ExchangeReport* report = nullptr;  // null: nobody reads it
   int rank = 0;
-  std::uint32_t generation =
-      0;  // of the group, below 256: what an earlier one wrote does not count
-  std::uint64_t timeout_ns = 0;
+  std::uint64_t timeout_ns = 0;  // at most kExchangeTimeoutMax
   // SMs that the kernels take at most; those of all ranks that share a GPU have to run at once.
   int sms = 132;
 };
@@ -101,6 +107,7 @@ struct ExchangeStep {
   // is cut by it. tokens_max does always.
   int cover = 0;
   int tokens = 0;
+  int layer = 0;                                 // the same on all ranks
   ExchangeFormat format = ExchangeFormat::kFp8;  // of ExchangeShape::formats, the same on all ranks
   float global_scale = 1.0F;                     // of NVFP4, the same on all ranks
   AnswerFormat answers = AnswerFormat::kBf16;    // the same on all ranks

@@ -7,10 +7,11 @@
 //   headers  [buffer][source]          16 bytes: tokens, shape, tag; of many tokens the words of
 //                                      normal_words.cuh
 //   table    [buffer][source][token]   packets of 16 bytes: two expert ids, their weights, tag
-//   rows     [buffer][source][token]   the row in its wire format, scales behind the data
 //   answers  [buffer][expert rank][token]  the sum of that rank's experts, BF16, or FP8 and scales
 //                                          behind it; or
 //            [buffer][token][choice]       the row of one expert, BF16
+//   rows     [buffer][source][token]   the row in its wire format, scales behind the data; only of
+//                                      ranks with experts
 //
 // A token's place is its number at its source, so that nobody counts before rows fly. Few rows and
 // answers say by themselves that they are there: their memory holds a word until they land with
@@ -27,7 +28,7 @@ namespace switchyard::cuda {
 // It changes with what ranks write into each other's heaps, and when. Processes of two releases
 // that differ in it say that their steps do not match, where they would wait for words that never
 // come.
-constexpr int kExchangeVersion = 4;
+constexpr int kExchangeVersion = 5;
 constexpr int kExchangeRanksMax = 8;
 constexpr int kExchangeBuffers = 3;
 constexpr int kExchangeTokensMax = 256;  // by the kernels of few tokens
@@ -65,6 +66,10 @@ __host__ __device__ constexpr int ExpertsOf(const ExchangeShape& shape) {
   return (shape.expert_ranks == 0 ? shape.ranks : shape.expert_ranks) * shape.experts_of_rank;
 }
 
+__host__ __device__ constexpr bool HasExperts(const ExchangeShape& shape, int rank) {
+  return shape.expert_ranks == 0 || rank < shape.expert_ranks;
+}
+
 // Whether a step may have more tokens than the kernels of low_latency.h take; then those of
 // normal.h serve all its steps.
 __host__ __device__ constexpr bool IsNormal(const ExchangeShape& shape) {
@@ -95,12 +100,12 @@ struct Choice {
 struct ExchangeLayout {
   std::int64_t headers = 0;
   std::int64_t table = 0;
-  std::int64_t rows = 0;
   std::int64_t answers = 0;
-  std::int64_t bytes = 0;
-  int packets = 0;        // of a token in the table
-  int row_stride = 0;     // from row to row
-  int answer_stride = 0;  // from answer to answer
+  std::int64_t rows = 0;
+  std::int64_t bytes = 0;  // of a rank with experts
+  int packets = 0;         // of a token in the table
+  int row_stride = 0;      // from row to row
+  int answer_stride = 0;   // from answer to answer
 
   [[nodiscard]] __host__ __device__ constexpr std::int64_t Header(const ExchangeShape& shape,
                                                                   int buffer, int source) const {
@@ -153,12 +158,18 @@ constexpr ExchangeLayout LayoutOf(const ExchangeShape& shape) {
   layout.row_stride = static_cast<int>(aligned(row_bytes));
   layout.answer_stride = static_cast<int>(aligned(shape.hidden * 2));
   layout.table = buffers * shape.ranks * kHeaderBytes;
-  layout.rows = aligned(layout.table + places * layout.packets * 16);
-  layout.answers = layout.rows + places * layout.row_stride;
+  layout.answers = aligned(layout.table + places * layout.packets * 16);
   const std::int64_t answers =
       shape.unit == ExchangeUnit::kPerWorker ? places : buffers * shape.tokens_max * shape.top_k;
-  layout.bytes = layout.answers + answers * layout.answer_stride;
+  layout.rows = layout.answers + answers * layout.answer_stride;
+  layout.bytes = layout.rows + places * layout.row_stride;
   return layout;
+}
+
+// The size of a rank's heap.
+constexpr std::int64_t HeapBytes(const ExchangeShape& shape, const ExchangeLayout& layout,
+                                 int rank) {
+  return HasExperts(shape, rank) ? layout.bytes : layout.rows;
 }
 
 }  // namespace switchyard::cuda

@@ -21,7 +21,7 @@ class ListMaker {
         step_(step),
         hash_(hash),
         number_(number),
-        tag_(TagOf(group, number)),
+        tag_(TagOf(number)),
         buffer_(static_cast<int>(number % kExchangeBuffers)),
         share_(group.layout.packets),
         memory_(memory, group.shape, step.cover) {}

@@ -22,8 +22,8 @@
 // peer whose step is of another shape or covers fewer tokens.
 //
 // Memory: the heap of a rank is poisoned (heap_poison.h) and its state zeros before the first step
-// of a group; a new generation begins so again. The functions check arguments, enqueue one kernel
-// and return. Errors: cudaErrorInvalidValue.
+// of a group, which makes kExchangeStepsMax at most. The functions check arguments, enqueue one
+// kernel and return. Errors: cudaErrorInvalidValue.
 #pragma once
 
 #include <cstdint>

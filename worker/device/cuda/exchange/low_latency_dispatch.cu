@@ -102,7 +102,7 @@ class RowWarp {
       const int packet = i % packets;
       uint4 words = PacketOf(group_.shape, step_, token, packet);
       Begin(number->Get());
-      words.w = TagOf(group_, number_);
+      words.w = TagOf(number_);
       int to = group_.rank + 1 + i / packets;
       if (to >= group_.shape.ranks) to -= group_.shape.ranks;
       StoreSystem(group_.heaps[to] +
@@ -151,7 +151,7 @@ class RowWarp {
   // The other sources that send this token here. Their tables say so; a header alone, that a source
   // has no such token.
   __device__ __forceinline__ std::uint32_t SourcesOf(int token) const {
-    const std::uint32_t tag = TagOf(group_, number_);
+    const std::uint32_t tag = TagOf(number_);
     const int packets = group_.layout.packets;
     std::uint32_t sources = 0;
     for (int i = static_cast<int>(threadIdx.x % 32); i < group_.shape.ranks * packets; i += 32) {
@@ -234,7 +234,8 @@ __global__ void __launch_bounds__(kThreadsMax, 2)
     const std::uint32_t before = covered.Before(number);
     const auto units = static_cast<int>(before >> 16);
     const int parts_before = (units + kUnitsOfPoison - 1) / kUnitsOfPoison;
-    const int left = static_cast<int>(before & 0xffffU) * parts_before;
+    const bool gets_rows = HasExperts(group.shape, group.rank);
+    const int left = gets_rows ? static_cast<int>(before & 0xffffU) * parts_before : 0;
     for (int i = first; i < left; i += warps) {
       warp.Poison(i / parts_before, i % parts_before, units);
     }

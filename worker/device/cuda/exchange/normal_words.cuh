@@ -19,7 +19,7 @@ static_assert((kAnswersWord + kAnswerChunksMax) * 16 <= kHeaderBytes);
 class Words {
  public:
   __device__ __forceinline__ Words(const ExchangeRank& group, std::uint32_t number)
-      : group_(group), number_(number), tag_(TagOf(group, number)) {}
+      : group_(group), number_(number), tag_(TagOf(number)) {}
 
   // This rank's table says so. A rank that gives this one up may have said before that it means
   // another step, which is then the reason.
@@ -61,11 +61,9 @@ class Words {
     while (true) {
       *said = LoadSystem(At(group_.rank, source, word));
       if (said->w == tag_) break;
-      if (!patience.Over(group_, source, number_)) continue;
-      if (group_.report != nullptr && group_.report->awaited == 0) {
-        group_.report->awaited = static_cast<std::uint32_t>(word + 1);
+      if (patience.Over(group_, source, number_, static_cast<std::uint32_t>(word + 1))) {
+        return false;
       }
-      return false;
     }
     FenceSystem();
     if (word == kTableWord || (said->z >> group_.rank & 1U) == 0) return true;

@@ -100,7 +100,7 @@ __device__ __forceinline__ void AnnounceSizes(const ExchangeRank& group, const E
   const auto buffer = static_cast<int>(number % kExchangeBuffers);
   const auto sizes = static_cast<std::uint32_t>(step.tokens | step.cover << 16);
   StoreSystem(group.heaps[to] + group.layout.Header(group.shape, buffer, group.rank),
-              make_uint4(sizes, hash, 0, TagOf(group, number)));
+              make_uint4(sizes, hash, 0, TagOf(number)));
 }
 
 // Tells the host of choices of this rank's tokens that are none. By one CTA.

@@ -4,7 +4,9 @@
 #include "worker/device/cuda/exchange/low_latency.h"
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <new>
 #include <numeric>
 #include <random>
 #include <string>
@@ -250,6 +252,10 @@ ExchangeShape ShapeOf(int ranks, int tokens, int hidden, int top_k, int experts,
           .formats = formats,
           .unit = unit};
 }
+ExchangeShape OfExperts(int expert_ranks, ExchangeShape shape) {
+  shape.expert_ranks = expert_ranks;
+  return shape;
+}
 ExchangeFormatSet AllFormats() {
   ExchangeFormatSet all;
   for (int f = 0; f < kExchangeFormats; ++f) all.Add(static_cast<ExchangeFormat>(f));
@@ -281,6 +287,12 @@ INSTANTIATE_TEST_SUITE_P(
         Sizes{"FewInAllFormats", ShapeOf(3, 24, 1152, 4, 8, AllFormats()), 13.5F},
         Sizes{"FewInAllFormatsPerExpert",
               ShapeOf(2, 24, 640, 4, 8, AllFormats(), ExchangeUnit::kPerExpert), 13.5F},
+        Sizes{"FewWithoutExperts", OfExperts(2, ShapeOf(4, 24, 2048, 8, 64, ExchangeFormat::kFp8))},
+        Sizes{"FewWithoutExpertsPerExpert",
+              OfExperts(1, ShapeOf(3, 24, 1152, 4, 8, AllFormats(), ExchangeUnit::kPerExpert)),
+              13.5F},
+        Sizes{"ManyWithoutExperts",
+              OfExperts(3, ShapeOf(4, 700, 2048, 8, 32, ExchangeFormat::kBf16))},
         Sizes{"ManyOfOneRank", ShapeOf(1, 600, 2048, 8, 128, ExchangeFormat::kFp8)},
         Sizes{"ManyOfTwoOfDeepSeek", ShapeOf(2, 515, 7168, 8, 128, ExchangeFormat::kFp8)},
         Sizes{"ManyOfTwoBf16", ShapeOf(2, 1025, 2560, 5, 40, ExchangeFormat::kBf16)},
@@ -400,6 +412,86 @@ TEST_P(ExchangeFaultTest, RanksThatDisagreeAboutTheFormatSaySo) {
   }
 }
 
+TEST_P(ExchangeFaultTest, RanksThatDisagreeAboutTheLayerSaySo) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(2, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
+  std::mt19937_64 random(5);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  for (int r = 0; r < 2; ++r) {
+    group.SetTokens(r, RandomTokens(shape, 16, 0.0, random), 16);
+    group.SetLayerOf(r, r);
+  }
+
+  RunStep(group);
+
+  for (int r = 0; r < 2; ++r) {
+    EXPECT_EQ(group.State(r).fault, static_cast<std::uint32_t>(ExchangeFault::kMismatch)) << r;
+  }
+}
+
+// Goal: the host hears of it while others are still waited for, and of which wait it was.
+TEST_P(ExchangeFaultTest, ARankThatIsGoneIsReportedWhileAnotherIsLate) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(3, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
+  std::mt19937_64 random(5);
+  ExchangeGroup group(shape, Devices(), kPatience);
+  for (int r = 0; r < 3; ++r) group.SetTokens(r, RandomTokens(shape, 16, 0.0, random), 16);
+  void* memory = nullptr;
+  ASSERT_EQ(cudaMallocHost(&memory, sizeof(ExchangeReport)), cudaSuccess);
+  auto* const report = new (memory) ExchangeReport;
+  group.SetReport(0, report);
+  const auto begun = std::chrono::steady_clock::now();
+  const auto waited = [&] { return std::chrono::steady_clock::now() - begun; };
+
+  std::atomic_ref<std::uint32_t>(report->gone).store(1U << 2);
+  group.Dispatch(0);
+  const std::atomic_ref<std::uint32_t> fault(report->fault);
+  while (fault.load() == 0 && waited() < 2 * std::chrono::nanoseconds(kPatience)) {
+  }
+
+  EXPECT_LT(waited(), std::chrono::nanoseconds(kPatience) / 2);
+  EXPECT_EQ(report->rank, 2U);
+  EXPECT_EQ(report->awaited, IsNormal(shape) ? 1U : 0U);
+  group.Synchronize();
+  cudaFreeHost(memory);
+}
+
+// Goal: any step may leave packets, rows and words where a later one has none.
+class ExchangeNumbersTest : public ::testing::TestWithParam<int> {
+ protected:
+  // Three steps, in which all ranks, or all but one, have tokens.
+  static void MakeSteps(ExchangeGroup& group, bool all, std::mt19937_64& random) {
+    for (int step = 0; step < kExchangeBuffers; ++step) {
+      std::vector<RankTokens> tokens;
+      for (int r = 0; r < group.ranks(); ++r) {
+        const int count = all ? 16 : r == step ? 0 : 3;
+        tokens.push_back(RandomTokens(group.shape(), count, 0.0, random));
+        group.SetTokens(r, tokens.back(), 16);
+        group.PoisonOut(r);
+      }
+
+      RunStep(group);
+
+      ExpectAnswers(group, tokens, "step " + std::to_string(step));
+    }
+  }
+};
+
+TEST_P(ExchangeNumbersTest, WhatIsLeftOfEarlierStepsDoesNotCount) {
+  REQUIRE_DEVICE();
+  const ExchangeShape shape = ShapeOf(3, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
+  std::mt19937_64 random(29);
+  for (const int bits : {8, 16, 24, 29}) {  // of a number that would be short
+    ExchangeGroup group(shape, Devices(), kPatience);
+    MakeSteps(group, true, random);
+    group.SetStepsMade(std::uint64_t{kExchangeBuffers} << bits);
+    MakeSteps(group, false, random);
+    if (HasFailure()) FAIL() << bits;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(TokensMax, ExchangeNumbersTest, ::testing::Values(16, 400));
+
 // Eight codes of E2M1 in a row may be what memory holds that nothing has landed in: they arrive as
 // equal values.
 TEST(ExchangePoisonTest, CodesThatLookLikeNothingArrive) {
@@ -496,6 +588,9 @@ TEST_P(ExchangeArgumentsTest, StepsThatNoGroupHasAreRefused) {
   ExchangeStep fp8_answers = step;
   fp8_answers.answers = AnswerFormat::kFp8;
   EXPECT_TRUE(refused(rank, fp8_answers) || most > kExchangeTokensMax);
+  ExchangeRank patient = rank;
+  patient.timeout_ns = kExchangeTimeoutMax + 1;
+  EXPECT_TRUE(refused(patient, step));
   ExchangeRank alone = rank;
   alone.heaps[1] = nullptr;
   EXPECT_TRUE(refused(alone, step));
@@ -525,13 +620,13 @@ TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
       const int row_bytes = RowBytesOf(format, hidden);
       const int last = kExchangeBuffers - 1;
       EXPECT_LE(layout.Header(shape, last, 2) + 16, layout.table);
-      EXPECT_LE(layout.Packet(shape, last, 2, 4, layout.packets - 1) + 16, layout.rows);
-      EXPECT_LE(layout.Row(shape, last, 2, 4) + row_bytes, layout.answers);
-      EXPECT_LE(layout.Answer(shape, last, 2, 4) + hidden * 2, layout.bytes);
+      EXPECT_LE(layout.Packet(shape, last, 2, 4, layout.packets - 1) + 16, layout.answers);
+      EXPECT_LE(layout.Answer(shape, last, 2, 4) + hidden * 2, layout.rows);
+      EXPECT_EQ(layout.Row(shape, last, 2, 4) + layout.row_stride, layout.bytes);
       ExchangeShape per_expert = shape;
       per_expert.unit = ExchangeUnit::kPerExpert;
       EXPECT_EQ(LayoutOf(per_expert).Answer(per_expert, last, 4, Choice{6}) + layout.answer_stride,
-                LayoutOf(per_expert).bytes);
+                LayoutOf(per_expert).rows);
       EXPECT_EQ(layout.packets, 4);
       EXPECT_EQ(row_bytes % 16, 0);
       EXPECT_GE(layout.row_stride, row_bytes);
@@ -542,10 +637,19 @@ TEST(ExchangeLayoutTest, NothingOverlapsAndAllIsAligned) {
       const ExchangeShape many = ShapeOf(3, 300, hidden, 7, 4, format);
       const ExchangeLayout of_many = LayoutOf(many);
       EXPECT_EQ(of_many.Header(many, 0, 2) + kHeaderBytes, of_many.table);
-      EXPECT_LE(of_many.Packet(many, 0, 2, 299, 3) + 16, of_many.rows);
-      EXPECT_LE(of_many.Row(many, 0, 2, 299) + row_bytes, of_many.answers);
-      EXPECT_EQ(of_many.Answer(many, 0, 2, 299) + of_many.answer_stride, of_many.bytes);
+      EXPECT_LE(of_many.Packet(many, 0, 2, 299, 3) + 16, of_many.answers);
+      EXPECT_EQ(of_many.Answer(many, 0, 2, 299) + of_many.answer_stride, of_many.rows);
+      EXPECT_EQ(of_many.Row(many, 0, 2, 299) + of_many.row_stride, of_many.bytes);
     }
+  }
+}
+
+TEST(ExchangeLayoutTest, HeapsOfRanksWithoutExpertsHoldNoRows) {
+  const ExchangeShape shape = OfExperts(2, ShapeOf(4, 8192, 7168, 8, 64, ExchangeFormat::kBf16));
+  const ExchangeLayout layout = LayoutOf(shape);
+  for (const int rank : {0, 1}) EXPECT_EQ(HeapBytes(shape, layout, rank), layout.bytes);
+  for (const int rank : {2, 3}) {
+    EXPECT_EQ(HeapBytes(shape, layout, rank), layout.bytes - std::int64_t{4} * 8192 * 7168 * 2);
   }
 }
 
