@@ -75,33 +75,36 @@ __device__ __forceinline__ void SendFp8Sums(const float (&sums)[kAnswerUnits][8]
   }
 }
 
-// Adds a part of a row that has come.
-__device__ __forceinline__ void AddFp8Row(const std::byte* row, int part, int hidden,
-                                          float (&sums)[kAnswerUnits][8]) {
-  const auto lane = static_cast<int>(threadIdx.x % 32);
-  uint2 codes[kAnswerUnits];
-  float scales[kAnswerUnits];
+// A part of a row that has come: a lane's units from unit `first` on, 32 apart, of `all` in the
+// row.
+struct Fp8Units {
+  __device__ __forceinline__ void Load(const std::byte* row, int first, int all) {
 #pragma unroll
-  for (int i = 0; i < kAnswerUnits; ++i) {
-    const int column = part * kAnswerColumns + (i * 32 + lane) * 8;
-    if (column >= hidden) continue;
-    codes[i] = *reinterpret_cast<const uint2*>(row + column);
-    scales[i] = *reinterpret_cast<const float*>(row + hidden + column / 128 * 4);
-  }
-#pragma unroll
-  for (int i = 0; i < kAnswerUnits; ++i) {
-    if (part * kAnswerColumns + (i * 32 + lane) * 8 >= hidden) continue;
-#pragma unroll
-    for (int pair = 0; pair < 4; ++pair) {
-      const std::uint32_t word = pair < 2 ? codes[i].x : codes[i].y;
-      const float2 values = E4m3PairValues(word >> (pair % 2 * 16) & 0xffffU);
-      // As the codec decodes; of NaN other bits, which no sum keeps.
-      const std::uint32_t decoded =
-          RoundedPair(__fmul_rn(values.x, scales[i]), __fmul_rn(values.y, scales[i]));
-      sums[i][2 * pair] = __fadd_rn(sums[i][2 * pair], LowHalf(decoded));
-      sums[i][2 * pair + 1] = __fadd_rn(sums[i][2 * pair + 1], HighHalf(decoded));
+    for (int i = 0; i < kAnswerUnits; ++i) {
+      const int unit = first + i * 32;
+      if (unit >= all) continue;
+      codes[i] = *reinterpret_cast<const uint2*>(row + unit * 8);
+      scales[i] = *reinterpret_cast<const float*>(row + all * 8 + unit / 16 * 4);
     }
   }
-}
+  __device__ __forceinline__ void Add(int first, int all, float (&sums)[kAnswerUnits][8]) const {
+#pragma unroll
+    for (int i = 0; i < kAnswerUnits; ++i) {
+      if (first + i * 32 >= all) continue;
+#pragma unroll
+      for (int pair = 0; pair < 4; ++pair) {
+        const std::uint32_t word = pair < 2 ? codes[i].x : codes[i].y;
+        const float2 values = E4m3PairValues(word >> (pair % 2 * 16) & 0xffffU);
+        // As the codec decodes; of NaN other bits, which no sum keeps.
+        const std::uint32_t decoded =
+            RoundedPair(__fmul_rn(values.x, scales[i]), __fmul_rn(values.y, scales[i]));
+        sums[i][2 * pair] = __fadd_rn(sums[i][2 * pair], LowHalf(decoded));
+        sums[i][2 * pair + 1] = __fadd_rn(sums[i][2 * pair + 1], HighHalf(decoded));
+      }
+    }
+  }
+  uint2 codes[kAnswerUnits];
+  float scales[kAnswerUnits];
+};
 
 }  // namespace switchyard::cuda

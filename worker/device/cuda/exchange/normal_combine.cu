@@ -3,6 +3,7 @@
 // the sources so. The others add up, also by chunks, what all ranks have sent for this rank's own
 // tokens. Both at a time, because sending waits for the link and adding up for memory.
 #include <algorithm>
+#include <type_traits>
 
 #include "worker/device/cuda/exchange/answer_math.cuh"
 #include "worker/device/cuda/exchange/exchange_launch.h"
@@ -15,13 +16,24 @@
 namespace switchyard::cuda {
 namespace {
 
-constexpr int kThreads = 512;
+constexpr int kCtasOfSm = 2;
 constexpr int kChunksUsual = 8;
 static_assert(kChunksUsual <= kAnswerChunksMax);
 constexpr int kUnitsOfLane = kAnswerUnits;
 constexpr int kUnitsOfPart = 32 * kUnitsOfLane;  // a unit is eight columns, 16 bytes of BF16
-// One of so many CTAs adds up; decoding is work.
-constexpr int CtasOfAdder(AnswerFormat answers) { return answers == AnswerFormat::kFp8 ? 4 : 5; }
+
+// Registers decide: a thread that has too few of them keeps sums in memory.
+struct Cut {
+  int threads = 0;
+  int rows_at_once = 0;   // that a warp waits for
+  int ctas_of_adder = 0;  // one of so many adds up; decoding is work
+};
+constexpr Cut CutOf(AnswerFormat answers) {
+  if (answers == AnswerFormat::kFp8) {
+    return {.threads = 256, .rows_at_once = 2, .ctas_of_adder = 4};
+  }
+  return {.threads = 320, .rows_at_once = 2, .ctas_of_adder = 5};
+}
 
 struct CombineArguments {
   ExchangeRank group;
@@ -47,22 +59,54 @@ struct UnitsOfPart {
   const int all;
 };
 
-__device__ __forceinline__ void AddRow(const std::byte* row, const UnitsOfPart& units, float weight,
-                                       Sums* sums) {
+// A part of a row on its way: Load, and when others are asked for, too, Add.
+struct Bf16Part {
+  __device__ __forceinline__ void Load(const std::byte* row, const UnitsOfPart& units) {
+#pragma unroll
+    for (int i = 0; i < kUnitsOfLane; ++i) {
+      if (units.Has(i)) words[i] = *reinterpret_cast<const uint4*>(row + units.At(i) * 16);
+    }
+  }
+  __device__ __forceinline__ void Add(const UnitsOfPart& units, float weight, Sums* sums) const {
+#pragma unroll
+    for (int i = 0; i < kUnitsOfLane; ++i) {
+      if (units.Has(i)) AddUnit(words[i], weight, sums->of[i]);
+    }
+  }
   uint4 words[kUnitsOfLane];
-#pragma unroll
-  for (int i = 0; i < kUnitsOfLane; ++i) {
-    if (units.Has(i)) words[i] = *reinterpret_cast<const uint4*>(row + units.At(i) * 16);
-  }
-#pragma unroll
-  for (int i = 0; i < kUnitsOfLane; ++i) {
-    if (units.Has(i)) AddUnit(words[i], weight, sums->of[i]);
-  }
+};
+
+// One lane's choice of a token, as far as this rank has its expert.
+struct LandedChoice {
+  int slot = -1;
+  float weight = 0.0F;
+};
+
+// The lowest of `bits`, a bit for each of several terms, leaves them.
+__device__ __forceinline__ int TakeFirst(std::uint32_t* bits) {
+  const int first = __ffs(static_cast<int>(*bits)) - 1;
+  *bits &= *bits - 1;
+  return first;
 }
+
+// The same of a row that has come in FP8; its weight is 1.
+struct Fp8Part {
+  __device__ __forceinline__ void Load(const std::byte* row, const UnitsOfPart& units) {
+    fp8.Load(row, units.first, units.all);
+  }
+  __device__ __forceinline__ void Add(const UnitsOfPart& units, float /*weight*/,
+                                      Sums* sums) const {
+    fp8.Add(units.first, units.all, sums->of);
+  }
+  Fp8Units fp8;
+};
 
 template <AnswerFormat kAnswers>
 class Combiner {
  public:
+  using Landed = std::conditional_t<kAnswers == AnswerFormat::kFp8, Fp8Part, Bf16Part>;
+  static constexpr int kRowsAtOnce = CutOf(kAnswers).rows_at_once;
+
   __device__ __forceinline__ Combiner(const CombineArguments& args, std::uint32_t number)
       : args_(args),
         group_(args.group),
@@ -97,8 +141,15 @@ class Combiner {
       const int source = (group_.rank + turn) % group_.shape.ranks;
       const auto tokens = static_cast<int>(__ldcg(&group_.state->normal.tokens[source]));
       const int items = max(min(tokens - begin, args_.chunk), 0) * parts_;
-      for (; *item < items; *item += warps_) {
-        SendSum(source, begin + *item / parts_, *item % parts_);
+      LandedChoice next;
+      if (*item < items) next = ChoiceOf(source, begin + *item / parts_);
+      while (*item < items) {
+        const LandedChoice choice = next;
+        const int token = begin + *item / parts_;
+        const int part = *item % parts_;
+        *item += warps_;
+        if (*item < items) next = ChoiceOf(source, begin + *item / parts_);
+        SendSum(source, token, part, choice);
       }
       *item -= items;
     }
@@ -108,23 +159,38 @@ class Combiner {
     }
   }
 
-  // This rank's experts, choices in ascending order.
-  __device__ __forceinline__ void SendSum(int source, int token, int part) const {
+  [[nodiscard]] __device__ __forceinline__ LandedChoice ChoiceOf(int source, int token) const {
     const int top_k = group_.shape.top_k;
     const auto lane = static_cast<int>(threadIdx.x % 32);
+    if (lane >= top_k) return {};
     const int at = (source * group_.shape.tokens_max + token) * top_k + lane;
-    const int slot = lane < top_k ? args_.step.rows.slots[at] : -1;
-    const float weight = lane < top_k ? args_.step.rows.weights[at] : 0.0F;
-    std::uint32_t here = __ballot_sync(kAllLanes, slot >= 0);
+    return {args_.step.rows.slots[at], args_.step.rows.weights[at]};
+  }
+
+  // This rank's experts, choices in ascending order.
+  __device__ __forceinline__ void SendSum(int source, int token, int part,
+                                          const LandedChoice& own) const {
+    std::uint32_t here = __ballot_sync(kAllLanes, own.slot >= 0);
     if (here == 0) return;
     const UnitsOfPart units(part, group_.shape.hidden);
     Sums sums;
     while (here != 0) {
-      const int choice = __ffs(static_cast<int>(here)) - 1;
-      here &= here - 1;
-      const std::int64_t answer = __shfl_sync(kAllLanes, slot, choice);
-      AddRow(reinterpret_cast<const std::byte*>(args_.answers + answer * group_.shape.hidden),
-             units, __shfl_sync(kAllLanes, weight, choice), &sums);
+      Bf16Part rows[kRowsAtOnce];
+      int choices[kRowsAtOnce];
+#pragma unroll
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        choices[r] = here == 0 ? -1 : TakeFirst(&here);
+        if (choices[r] < 0) continue;
+        const std::int64_t answer = __shfl_sync(kAllLanes, own.slot, choices[r]);
+        rows[r].Load(
+            reinterpret_cast<const std::byte*>(args_.answers + answer * group_.shape.hidden),
+            units);
+      }
+#pragma unroll
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        if (choices[r] < 0) continue;
+        rows[r].Add(units, __shfl_sync(kAllLanes, own.weight, choices[r]), &sums);
+      }
     }
     std::byte* to =
         group_.heaps[source] + group_.layout.Answer(group_.shape, 0, group_.rank, token);
@@ -145,27 +211,37 @@ class Combiner {
     if (rank < group_.shape.ranks) (void)words_.Await(rank, kAnswersWord + chunk, &said);
     __syncthreads();
     const int begin = chunk * args_.chunk;
-    const int count = min(args_.step.tokens - begin, args_.chunk);
-    for (int i = first_; i < count * parts_; i += warps_) AddUp(begin + i / parts_, i % parts_);
+    const int items = min(args_.step.tokens - begin, args_.chunk) * parts_;
+    Wanted next;
+    if (first_ < items) next = AskFor(group_, args_.step, begin + first_ / parts_);
+    for (int i = first_; i < items; i += warps_) {
+      const Wanted wanted = next;
+      const int following = i + warps_;
+      if (following < items) next = AskFor(group_, args_.step, begin + following / parts_);
+      AddUp(begin + i / parts_, i % parts_, wanted);
+    }
   }
 
   // The sums of the ranks that have experts of the token, in ascending order.
-  __device__ __forceinline__ void AddUp(int token, int part) const {
-    const Wanted wanted = AskFor(group_, args_.step, token);
+  __device__ __forceinline__ void AddUp(int token, int part, const Wanted& wanted) const {
     const int place = PlaceOf(group_.shape, args_.step, wanted.id);
     const std::uint32_t of_lane = place >= 0 ? 1U << (place / group_.shape.experts_of_rank) : 0;
     std::uint32_t ranks = __reduce_or_sync(kAllLanes, of_lane) & ~wanted.lost;
     const UnitsOfPart units(part, group_.shape.hidden);
     Sums sums;
     while (ranks != 0) {
-      const int rank = __ffs(static_cast<int>(ranks)) - 1;
-      ranks &= ranks - 1;
-      const std::byte* row =
-          group_.heaps[group_.rank] + group_.layout.Answer(group_.shape, 0, rank, token);
-      if constexpr (kAnswers == AnswerFormat::kFp8) {
-        AddFp8Row(row, part, group_.shape.hidden, sums.of);
-      } else {
-        AddRow(row, units, 1.0F, &sums);
+      Landed rows[kRowsAtOnce];
+      bool there[kRowsAtOnce];
+#pragma unroll
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        there[r] = ranks != 0;
+        if (!there[r]) continue;
+        const std::int64_t at = group_.layout.Answer(group_.shape, 0, TakeFirst(&ranks), token);
+        rows[r].Load(group_.heaps[group_.rank] + at, units);
+      }
+#pragma unroll
+      for (int r = 0; r < kRowsAtOnce; ++r) {
+        if (there[r]) rows[r].Add(units, 1.0F, &sums);
       }
     }
     const std::int64_t row = static_cast<std::int64_t>(token) * group_.shape.hidden;
@@ -196,7 +272,7 @@ class Combiner {
 };
 
 template <AnswerFormat kAnswers>
-__global__ void __launch_bounds__(kThreads, 2)
+__global__ void __launch_bounds__(CutOf(kAnswers).threads, kCtasOfSm)
     CombineKernel(const __grid_constant__ CombineArguments args) {
   StepNumber number(&args.group.state->combine_parts);
   Combiner<kAnswers>(args, number.Get()).Run();
@@ -212,15 +288,15 @@ cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
   const int parts = (rank.shape.hidden / 8 + kUnitsOfPart - 1) / kUnitsOfPart;
   const int chunk = std::max(kChunkTokensMin, (step.cover + kChunksUsual - 1) / kChunksUsual);
   const int warps = std::min(step.cover, chunk) * parts * rank.shape.ranks;
-  const int ctas = std::clamp(warps * 32 / kThreads, 2, 2 * rank.sms);
-  const int of_adder = CtasOfAdder(step.answers);
-  const int adders = (ctas + of_adder - 1) / of_adder;
+  const Cut cut = CutOf(step.answers);
+  const int ctas = std::clamp(warps * 32 / cut.threads, 2, kCtasOfSm * rank.sms);
+  const int adders = (ctas + cut.ctas_of_adder - 1) / cut.ctas_of_adder;
   const auto kernel = step.answers == AnswerFormat::kFp8 ? CombineKernel<AnswerFormat::kFp8>
                                                          : CombineKernel<AnswerFormat::kBf16>;
   return LaunchExchange(
       kernel,
       CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, adders, chunk},
-      ctas, kThreads, 0, false, stream);
+      ctas, cut.threads, 0, false, stream);
 }
 
 }  // namespace
