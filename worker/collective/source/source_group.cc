@@ -53,8 +53,11 @@ class SourceGroup::Worker final : public GroupStreamSink {
       const MutexLock lock(group_->mutex_);
       if (group_->why_.ok()) {
         const std::map<std::string, std::string> metadata = MetadataOf(why);
-        // A worker that is ahead of the source's plan, or behind it, means the same soon.
-        const bool mends = why.ok() || ReasonOf(why) == Reason::kStaleEpoch;
+        // A worker that is ahead of the source's plan, or behind it, means the same soon. With TLS
+        // one that has nothing of the deployment yet says so of no one: to it the session is
+        // unknown.
+        const bool mends = why.ok() || ReasonOf(why) == Reason::kStaleEpoch ||
+                           ReasonOf(why) == Reason::kUnknownSession;
         group_->why_ =
             MakeError(mends ? absl::StatusCode::kUnavailable : why.code(),
                       why.ok() ? Reason::kWorkerLost : ReasonOf(why),
