@@ -105,10 +105,10 @@ class Source final : public GroupSink {
         .group = source_keys->group, .layer = layer, .cover = kTokens, .epoch = epoch};
     ASSERT_EQ(log_->log().Append(number, step), StepLog::Appended::kYes);
   }
-  // This source's part in the next step, without tokens.
-  absl::Status TakePart() {
+  // This source's part in the next step, of `layer`, without tokens.
+  absl::Status TakePart(LayerId layer) {
     const auto event = stream_->MakeEvent();
-    SY_RETURN_IF_ERROR(exchange_->Step(stream_.get(), {.cover = kTokens}));
+    SY_RETURN_IF_ERROR(exchange_->Step(stream_.get(), {.cover = kTokens, .layer = layer}));
     SY_RETURN_IF_ERROR(stream_->Record(event.get()));
     if (!event->Wait(kLong)) return absl::DeadlineExceededError("the step does not end");
     return exchange_->Fault();
@@ -192,8 +192,8 @@ TEST_F(GroupServiceTest, SourcesHearOfEachOtherAndAreReadyTogether) {
 
   for (int step = 0; step < 3; ++step) {
     first.Append(LayerId{step % 2}, 1);
-    std::thread other([&] { SY_EXPECT_OK(second.TakePart()); });
-    SY_EXPECT_OK(first.TakePart());
+    std::thread other([&] { SY_EXPECT_OK(second.TakePart(LayerId{step % 2})); });
+    SY_EXPECT_OK(first.TakePart(LayerId{step % 2}));
     other.join();
   }
   EXPECT_EQ(service_.groups_open(), 1U);
@@ -231,12 +231,12 @@ TEST_F(GroupServiceTest, AStrangerWithTheIdOfASessionDoesItNoHarm) {
   EXPECT_THAT(stranger.Join(service_),
               FailsWith(absl::StatusCode::kUnauthenticated, Reason::kBadGrant));
   source->Append(LayerId{0}, 1);
-  SY_EXPECT_OK(source->TakePart());
+  SY_EXPECT_OK(source->TakePart(LayerId{0}));
   // Nor a second stream of its own.
   Source again(device_.get(), 0, 1);
   EXPECT_THAT(again.Join(service_), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
   source->Append(LayerId{1}, 1);
-  SY_EXPECT_OK(source->TakePart());
+  SY_EXPECT_OK(source->TakePart(LayerId{1}));
 }
 
 TEST_F(GroupServiceTest, SourcesThatDoNotFitAreRefusedAndTheGroupGoesOn) {
@@ -289,7 +289,7 @@ TEST_F(GroupServiceTest, TheNumberOfAnotherGroupIsRefusedAndThatGroupGoesOn) {
               FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
 
   ASSERT_NO_FATAL_FAILURE(source->Append(LayerId{0}, 1));
-  SY_EXPECT_OK(source->TakePart());
+  SY_EXPECT_OK(source->TakePart(LayerId{0}));
   EXPECT_TRUE(WaitForSteps(1));
 }
 
@@ -335,7 +335,7 @@ TEST_F(GroupServiceTest, ASourceThatLeavesIsWaitedForNoLonger) {
   SY_ASSERT_OK(other->GiveKeys(service_));
   other->Append(LayerId{1}, 1);
 
-  SY_EXPECT_OK(other->TakePart());
+  SY_EXPECT_OK(other->TakePart(LayerId{1}));
 
   EXPECT_LT(std::chrono::steady_clock::now() - begun, std::chrono::seconds(4))
       << "the deadline is 5 s";
@@ -348,11 +348,11 @@ TEST_F(GroupServiceTest, AnEpochIsBoundAndReleasedOnTheStream) {
   EXPECT_THAT(service_.Bind(source->member, {.epoch = Epoch{3}, .hash = {}}),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch));
   source->Append(LayerId{1}, 2);
-  SY_EXPECT_OK(source->TakePart());
+  SY_EXPECT_OK(source->TakePart(LayerId{1}));
   service_.Release(source->member, {Epoch{1}});
   EXPECT_FALSE(experts_->IsBound("demo", Epoch{1}));
   source->Append(LayerId{1}, 2);
-  SY_EXPECT_OK(source->TakePart());
+  SY_EXPECT_OK(source->TakePart(LayerId{1}));
   service_.Leave(source->member);
   EXPECT_FALSE(experts_->IsBound("demo", Epoch{2}));
 }

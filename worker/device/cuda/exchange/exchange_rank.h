@@ -43,8 +43,8 @@ struct ExchangeState {
   std::uint32_t fault = 0;  // the first
   std::uint32_t fault_rank = 0;
   std::uint32_t fault_step = 0;
-  // Of ExchangeReport::gone, as far as a kernel has seen it. Not before `covered`, which is read
-  // with the first words, as 32 bytes.
+  // Holds ExchangeReport::gone as far as a kernel has seen it. It must not be before `covered`,
+  // which is read with the first words, as 32 bytes.
   std::uint32_t gone = 0;
   NormalState normal;
 };
