@@ -133,7 +133,8 @@ class Patience {
     return (LoadRelaxed(&group.state->gone) >> rank & 1U) != 0;
   }
 
-  // In nanoseconds. A time is one register so; none that counts is longer (kExchangeTimeoutMax).
+  // Nanoseconds. A time in such ticks fits in one register, up to kExchangeTimeoutMax: waits have
+  // none to spare.
   static constexpr std::uint64_t kTick = 1024;
 
   std::uint32_t turns_ = 0;

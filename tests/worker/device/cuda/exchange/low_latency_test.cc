@@ -481,7 +481,7 @@ TEST_P(ExchangeNumbersTest, WhatIsLeftOfEarlierStepsDoesNotCount) {
   REQUIRE_DEVICE();
   const ExchangeShape shape = ShapeOf(3, GetParam(), 2048, 4, 8, ExchangeFormat::kFp8);
   std::mt19937_64 random(29);
-  for (const int bits : {8, 16, 24, 29}) {  // of a number that would be short
+  for (const int bits : {8, 16, 24, 29}) {  // where marks of so many bits come again
     ExchangeGroup group(shape, Devices(), kPatience);
     MakeSteps(group, true, random);
     group.SetStepsMade(std::uint64_t{kExchangeBuffers} << bits);
