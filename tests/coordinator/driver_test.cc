@@ -344,7 +344,14 @@ TEST_F(DriverTest, ShowsACheckpointThatIsRead) {
   EXPECT_EQ(view.deployments[0].activity, "reading /models/m (30 of 100 B)");
   go.set_value();
   SY_EXPECT_OK(applied->get_future().get());
-  EXPECT_EQ(driver->View().deployments.at(0).state, DeploymentState::kPending);
+  // The apply may have been answered while the checkpoint was still read.
+  const CoordinatorView after = driver->WaitForView(
+      [](const CoordinatorView& now) {
+        return now.deployments.size() == 1 && now.deployments[0].state == DeploymentState::kPending;
+      },
+      seconds(30));
+  ASSERT_EQ(after.deployments.size(), 1U);
+  EXPECT_EQ(after.deployments[0].state, DeploymentState::kPending);
 }
 
 // The tick is far away, and the checkpoint takes its time.
