@@ -1,6 +1,7 @@
 #include "tools/cli/command_line.h"
 
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstdio>
 #include <cstring>
@@ -64,6 +65,13 @@ void AddCommonOptions(CLI::App& app, CommonOptions& options, bool with_format) {
       "--client-device", options.moe.client_device,
       "With --transport group: the device of this program's place in the group; default: "
       "that of the first worker that is started, else cpu");
+  app.add_option_function<int>(
+         "--retry-for",
+         [&options](int seconds) { options.moe.retry_for = std::chrono::seconds(seconds); },
+         "Seconds for which a step is repeated when a worker is lost; 0: its error ends the "
+         "program")
+      ->check(CLI::Range(0, 3600))
+      ->default_str(absl::StrCat(kRetryForDefault / std::chrono::seconds(1)));
   app.add_option("--bin-dir", options.moe.bin_dir, "Folder of the service programs");
   if (with_format) {
     app.add_option("--format", options.format, "Output format: table or json")

@@ -18,8 +18,6 @@ namespace {
 
 constexpr std::size_t kNormalTokensMax = 4096;  // per call; bounds memory, as normal has no limit
 constexpr Duration kReportTimeout = std::chrono::seconds(10);
-// Long enough for a worker's experts to be loaded elsewhere.
-constexpr Duration kRetryFor = std::chrono::seconds(60);
 
 // The kinds of steps of this engine, which only feeds whole prompts and single tokens.
 constexpr StepKind kPrompt{.extend = true};
@@ -30,7 +28,8 @@ class TalliedSession {
  public:
   // `sessions` must outlive it.
   static absl::StatusOr<std::unique_ptr<TalliedSession>> Make(const StepSessions& sessions,
-                                                              const StepKind& kind);
+                                                              const StepKind& kind,
+                                                              Duration retry_for);
 
   absl::Status Run(const MoeCall& call);
   absl::Status AddTo(ExpertsReport& report, const std::string& expected_path);
@@ -40,13 +39,15 @@ class TalliedSession {
   MoePath path;
 
  private:
-  TalliedSession(MoeSession* session, SessionGrant grant, std::string own)
+  TalliedSession(MoeSession* session, SessionGrant grant, std::string own, Duration retry_for)
       : session_(session),
+        retry_for_(retry_for),
         grant_(std::move(grant)),
         own_(std::move(own)),
         tally_(grant_.plan, grant_.request.phase, *grant_.request.mode, own_) {}
 
   MoeSession* session_;
+  Duration retry_for_;
   SessionGrant grant_;
   // Why the workers' counts say nothing; empty if they can be compared.
   [[nodiscard]] std::string NotCompared(const SessionReport& report) const;
@@ -57,7 +58,8 @@ class TalliedSession {
 };
 
 absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepSessions& sessions,
-                                                                     const StepKind& kind) {
+                                                                     const StepKind& kind,
+                                                                     Duration retry_for) {
   SY_ASSIGN_OR_RETURN(MoeSession* const session, sessions.For(kind));
   SY_ASSIGN_OR_RETURN(SessionGrant grant, session->Grant());
   SY_ASSIGN_OR_RETURN(std::string own, session->GatewayWorker());
@@ -66,7 +68,7 @@ absl::StatusOr<std::unique_ptr<TalliedSession>> TalliedSession::Make(const StepS
   // The plan's limit applies if the session has none of its own.
   const std::int32_t max_tokens = grant.request.max_tokens > 0 ? grant.request.max_tokens : limit;
   std::unique_ptr<TalliedSession> made(
-      new TalliedSession(session, std::move(grant), std::move(own)));
+      new TalliedSession(session, std::move(grant), std::move(own), retry_for));
   // Only they cut a batch into chunks by themselves.
   const bool chunks = !low_latency && made->grant_.binding != Binding::kCollective;
   made->path.max_tokens =
@@ -86,7 +88,7 @@ absl::Status TalliedSession::Run(const MoeCall& call) {
                  .y = call.y.data()});
   // One step at a time: the decoder needs each answer before it can go on.
   int attempts = 0;
-  SY_RETURN_IF_ERROR(session_->Run(request, kRetryFor, &attempts));
+  SY_RETURN_IF_ERROR(session_->Run(request, retry_for_, &attempts));
   repeated_ += attempts - 1;
   // Counted only after success: a failed step may have reached some workers and not others.
   tally_.Count(call);
@@ -183,8 +185,8 @@ class DeploymentMoe final : public MoeProvider {
     if (options_.in_lockstep) request.common.binding = BindingChoice::kCollective;
     request.choice = options_.mode;
     SY_ASSIGN_OR_RETURN(sessions_, StepSessions::Open(*client_, request, options_.ready_timeout));
-    SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt));
-    SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken));
+    SY_ASSIGN_OR_RETURN(prefill_, TalliedSession::Make(*sessions_, kPrompt, options_.retry_for));
+    SY_ASSIGN_OR_RETURN(decode_, TalliedSession::Make(*sessions_, kToken, options_.retry_for));
     return absl::OkStatus();
   }
 

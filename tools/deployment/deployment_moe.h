@@ -22,8 +22,9 @@ struct DeploymentMoeOptions {
   // The path that rows must take for the check to pass: "mapped", "messages", "grpc", "inproc".
   // Empty: any.
   std::string expected_path;
-  bool in_lockstep = false;  // binding collective
-  bool record_amax = false;  // workers record the largest magnitudes of each expert
+  bool in_lockstep = false;               // binding collective
+  bool record_amax = false;               // workers record the largest magnitudes of each expert
+  Duration retry_for = kRetryForDefault;  // as in MoeSession::Run
   // Long enough for loading the weights of a large model.
   Duration ready_timeout = std::chrono::seconds(60);
   std::string description;  // one line for people

@@ -1,6 +1,7 @@
 // Provides the MoE functions of the programs. The only place that knows all kinds of providers.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -62,6 +63,9 @@ class MoeProvider {
   virtual absl::StatusOr<ExpertsReport> Report() = 0;
 };
 
+// Long enough for the experts of a lost worker to be loaded elsewhere.
+inline constexpr Duration kRetryForDefault = std::chrono::seconds(60);
+
 // Options of a provider, as given on the command line.
 struct MoeOptions {
   std::string moe = "deployment";  // or "reference", which runs in this process
@@ -86,6 +90,7 @@ struct MoeOptions {
   std::string dispatcher_output_dtype{};
   // Devices of the workers to start (harness/worker_devices.h).
   std::string device = "cpu";
+  Duration retry_for = kRetryForDefault;  // of a step that another attempt can mend; 0: never
   bool record_amax = false;  // hits carry the largest magnitudes; p2p and loopback only
   std::string bin_dir{};     // folder of the service programs; empty: this program's folder
 };

@@ -150,6 +150,7 @@ absl::StatusOr<std::unique_ptr<MoeProvider>> OpenDeployment(const std::string& m
   moe.deployment = options.deployment;
   moe.served_model = options.served_model;
   moe.record_amax = options.record_amax;
+  moe.retry_for = options.retry_for;
   moe.mode = ModeChoiceFromName(options.mode);
   moe.in_lockstep = options.transport == kGroup;
   moe.expected_path = PathFor(options.transport);

@@ -70,6 +70,16 @@ TEST(CommandLineTest, TakesAWireDtypeForADeploymentOfItsOwn) {
   }
 }
 
+TEST(CommandLineTest, TakesHowLongAStepIsRepeated) {
+  CommonOptions options;
+  EXPECT_EQ(Parse({"--model", "m"}, options), std::nullopt);
+  EXPECT_EQ(options.moe.retry_for, kRetryForDefault);
+  EXPECT_EQ(Parse({"--model", "m", "--retry-for", "0"}, options), std::nullopt);
+  EXPECT_EQ(options.moe.retry_for, Duration::zero());
+  CommonOptions refused;
+  EXPECT_EQ(Parse({"--model", "m", "--retry-for", "-1"}, refused), kExitUsage);
+}
+
 TEST(CommandLineTest, TakesADeviceForADeploymentOfItsOwn) {
   CommonOptions options;
   EXPECT_EQ(Parse({"--model", "m"}, options), std::nullopt);

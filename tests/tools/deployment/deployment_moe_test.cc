@@ -182,6 +182,25 @@ TEST_F(DeploymentMoeTest, CannotTellCountsAcrossAChangeOfThePlan) {
   EXPECT_THAT(report->workers, IsEmpty());
 }
 
+// With 0 the error of the first attempt comes back; otherwise the step waits for the new plan.
+TEST_F(DeploymentMoeTest, RepeatsAStepForAsLongAsItIsTold) {
+  DeploymentMoeOptions strict;
+  strict.retry_for = Duration::zero();
+  SY_ASSERT_OK_AND_ASSIGN(const auto once, Open(strict));
+  SY_ASSERT_OK_AND_ASSIGN(const auto patient, Open({}));
+  Batch batch(5, 3);
+  SY_ASSERT_OK(once->decode().run(batch.Call(1)));
+  SY_ASSERT_OK(patient->decode().run(batch.Call(1)));
+
+  deployment_->KillWorker(1);
+
+  EXPECT_THAT(once->decode().run(batch.Call(1)),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  SY_EXPECT_OK(patient->decode().run(batch.Call(1)));
+  SY_ASSERT_OK_AND_ASSIGN(const ExpertsReport report, patient->Report());
+  EXPECT_FALSE(report.not_compared.empty());
+}
+
 TEST_F(DeploymentMoeTest, TakesTheDeploymentThatIsNamedAndSaysWhichThereIsNot) {
   DeploymentMoeOptions options;
   options.deployment = "local";
