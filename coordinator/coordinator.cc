@@ -423,7 +423,8 @@ WorkerView Coordinator::ViewOf(const Member& member, TimePoint now) const {
       .experts = 0,
       .resident = {},
       .problem = member.Problem(),
-      .pool = member.pool};
+      .pool = member.pool,
+      .release = member.release};
   for (const auto& [key, hold] : member.holds) {
     if (hold.state == HoldState::kPrepareSent) continue;  // It may have nothing of it so far.
     worker.resident.push_back(

@@ -166,6 +166,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   member.secret = request.secret;
   member.endpoint = request.endpoint;
   member.pool = request.pool;
+  member.release = request.release;
   member.capabilities = request.capabilities;
   member.checks_opener = request.checks_opener;
   member.grant_keys = request.grant_keys;

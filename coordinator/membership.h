@@ -48,7 +48,8 @@ struct Member {
   Incarnation incarnation;
   LifeSecret secret;
   std::string endpoint;
-  std::string pool;  // empty: none
+  std::string pool;     // empty: none
+  std::string release;  // of its program; empty: it does not say
   CapabilitySet capabilities;
   bool checks_opener = false;  // of sessions
   StreamId stream;             // 0: disconnected

@@ -61,7 +61,8 @@ struct WorkerView {
   std::string problem;  // why no plan uses it; empty: nothing is wrong
   // The epochs that it loads or has loaded and does not serve yet.
   std::vector<StagingView> staging = {};
-  std::string pool = {};  // empty: none
+  std::string pool = {};     // empty: none
+  std::string release = {};  // of its program; empty: it does not say
 };
 
 enum class DeploymentState : std::uint8_t {

@@ -71,6 +71,7 @@ struct Register {
   LifeSecret secret = {};
   std::string pool = {};       // which deployments may name; empty: none
   bool checks_opener = false;  // it takes grants that name who opened the session
+  std::string release = {};    // of its program, "0.1.0"; for people, nothing compares it
   friend bool operator==(const Register&, const Register&) = default;
 };
 // How far a worker is with an epoch that it prepares. Counts the experts that it has to load; those
@@ -84,8 +85,7 @@ struct StagingReport {
   std::int64_t bytes = 0;
   friend bool operator==(const StagingReport&, const StagingReport&) = default;
 };
-// A worker loads one epoch at a time and holds two of a deployment, so this is above any honest
-// list.
+// Above any honest list: a worker loads one epoch at a time and holds two of a deployment.
 inline constexpr std::size_t kStagingReportsMax = 64;
 
 // Renews the lease. A `progress` that stands still while the lease is renewed shows a data thread

@@ -261,6 +261,7 @@ std::string DescribeWorkerText(const v1::Worker& worker, const std::vector<Plan>
        {"wire dtypes", Words<v1::DispatchDtype>(can.wire_dtypes())},
        {"schemes", Words<v1::QuantScheme>(can.schemes())},
        {"transports", TransportsText(can)},
+       {"release", worker.release()},
        {"protocol", absl::StrCat("version ", worker.protocol_version())},
        {"max top-k", absl::StrCat(can.max_top_k())},
        {"weight memory", BytesText(can.weight_bytes_max())},

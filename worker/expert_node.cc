@@ -128,6 +128,7 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
   AgentOptions agent;
   agent.worker_id = options_.worker_id;
   agent.pool = options_.pool;
+  agent.release = options_.release;
   agent.incarnation = options_.incarnation;
   agent.secret = options_.rng->NextId<LifeSecret>();
   agent.endpoint = endpoint;

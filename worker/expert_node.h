@@ -31,8 +31,9 @@ namespace switchyard {
 // Moved into the node, which owns device and transport from then on.
 struct ExpertNodeOptions {
   std::string worker_id;
-  std::string pool = {};    // empty: none
-  Incarnation incarnation;  // the transport's
+  std::string pool = {};     // empty: none
+  std::string release = {};  // of this program, such as "0.1.0"; for people
+  Incarnation incarnation;   // the transport's
   std::unique_ptr<DeviceBackend> device;
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"

@@ -41,6 +41,10 @@ absl::Status CheckRegister(const Register& request) {
   if (!request.pool.empty() && !IsName(request.pool)) {
     return BadRegister(request, "pool", "must be 1 to 128 characters of [A-Za-z0-9._-]");
   }
+  // People see it.
+  if (!request.release.empty() && !IsName(request.release)) {
+    return BadRegister(request, "release", "must be 1 to 128 characters of [A-Za-z0-9._-]");
+  }
   const DeviceProfile* profile = FindDeviceProfile(request.capabilities.device_profile);
   // Plans take limits from the profile, so that an unknown one cannot be planned for.
   if (profile == nullptr || profile->kind != request.capabilities.device) {

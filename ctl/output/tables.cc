@@ -125,7 +125,7 @@ std::string WorkersTable(const v1::ListWorkersResponse& list, bool wide) {
     return "There are no workers; 'switchyard-worker --coordinator HOST:PORT --id NAME' adds "
            "one.\n";
   }
-  std::vector<std::string> heads{"ID",         "STATE",   "DEVICE", "KERNEL",
+  std::vector<std::string> heads{"ID",         "STATE",   "DEVICE", "KERNEL",  "RELEASE",
                                  "TRANSPORTS", "EXPERTS", "HOLDS",  "ENDPOINT"};
   if (wide) heads.insert(heads.end(), {"POOL", "PROFILE", "WIRE", "WEIGHTS MAX", "PROBLEM"});
   TextTable table(std::move(heads));
@@ -138,6 +138,7 @@ std::string WorkersTable(const v1::ListWorkersResponse& list, bool wide) {
                                    EnumWord(item.state()),
                                    EnumWord(can.device()),
                                    can.kernel_family(),
+                                   item.release().empty() ? "-" : item.release(),
                                    absl::StrJoin(can.transports(), ","),
                                    absl::StrCat(item.experts()),
                                    absl::StrJoin(item.resident(), ", ", resident),

@@ -29,6 +29,7 @@
 #include "services/config/security_files.h"
 #include "services/grpc/grpc_log.h"
 #include "services/grpc/listener.h"
+#include "services/grpc/version.h"
 #include "services/options/read_options.h"
 #include "services/system/grpc_health.h"
 #include "services/system/system_server.h"
@@ -145,6 +146,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> MakeNode(const WorkerSettings& optio
   ExpertNodeOptions node;
   node.worker_id = options.id;
   node.pool = options.pool;
+  node.release = kProductVersion;
   worker.incarnation = worker.rng.NextId<Incarnation>();
   node.incarnation = worker.incarnation;
   SY_ASSIGN_OR_RETURN(node.device, make_device(options.device, worker.logger));

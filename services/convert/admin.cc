@@ -184,6 +184,7 @@ void Encode(const WorkerView& in, v1::Worker* out) {
   for (const StagingView& epoch : in.staging) Encode(epoch, out->add_staging());
   out->set_problem(in.problem);
   out->set_pool(in.pool);
+  out->set_release(in.release);
   out->set_protocol_version(kProtocolVersion);  // No other worker is a member.
 }
 

@@ -58,6 +58,7 @@ void Encode(const Register& in, v1::Register* out) {
   out->set_secret(ToHex(in.secret));
   out->set_pool(in.pool);
   out->set_checks_opener(in.checks_opener);
+  out->set_release(in.release);
   out->set_protocol_version(kProtocolVersion);
 }
 void Decode(Decoder& at, const v1::Register& in, Register* out) {
@@ -80,6 +81,7 @@ void Decode(Decoder& at, const v1::Register& in, Register* out) {
   if (!in.secret().empty()) at.Id("secret", in.secret(), &out->secret);
   out->checks_opener = in.checks_opener();
   out->pool = in.pool();
+  out->release = in.release();
 }
 
 void Encode(const Heartbeat& in, v1::Heartbeat* out) {

@@ -175,6 +175,7 @@ TEST(DescribeTest, SaysAllOfAWorker) {
             "wire dtypes:    bf16\n"
             "schemes:        none\n"
             "transports:     shm, tcp, by UCX 1.13.1\n"
+            "release:        0.1.0\n"
             "protocol:       version 2\n"
             "max top-k:      32\n"
             "weight memory:  1.5 GiB\n"

@@ -102,6 +102,7 @@ inline v1::Worker WorkerMessage(const std::string& id) {
   out.set_incarnation(std::string(32, 'a'));
   out.set_endpoint("127.0.0.1:7001");
   out.set_state(v1::WORKER_STATE_LIVE);
+  out.set_release("0.1.0");
   v1::CapabilitySet& can = *out.mutable_capabilities();
   can.set_device(v1::DEVICE_KIND_CPU);
   can.set_device_profile("cpu");

@@ -107,7 +107,8 @@ void Agent::On(const ChannelUp& event) {
   if (event.dial != dial_) return;  // A late event of a connection that was given up.
   up_ = true;
   Send(Register{options_.worker_id, options_.incarnation, options_.endpoint, options_.capabilities,
-                Resident(), HeldKeys(), options_.secret, options_.pool, /*checks_opener=*/true});
+                Resident(), HeldKeys(), options_.secret, options_.pool, /*checks_opener=*/true,
+                options_.release});
 }
 
 // The newest epoch first, because a coordinator keeps only a few keys of each deployment.

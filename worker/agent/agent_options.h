@@ -15,6 +15,7 @@ struct AgentOptions {
   Incarnation incarnation;  // random; new each time the process starts
   LifeSecret secret;        // likewise
   std::string pool;         // that deployments may name; empty: none
+  std::string release;      // of this program, such as "0.1.0"; for people
   std::string endpoint;     // this worker's ExpertService, "host:port"
   // Proved by self-tests before the agent starts; they do not change during its life.
   CapabilitySet capabilities;

@@ -25,6 +25,8 @@ TEST(RegisterCheckTest, RefusesBadRegistersByField) {
       {"capabilities.device_profile", [](Register& r) { r.capabilities.device_profile = "tpu"; }},
       {"capabilities.device_profile",
        [](Register& r) { r.capabilities.device_profile = "deepep_v1"; }},
+      {"pool", [](Register& r) { r.pool = "a pool"; }},
+      {"release", [](Register& r) { r.release = "0.1.0\n"; }},
       {"resident", [](Register& r) { r.resident.resize(1000); }},
       {"resident",
        [](Register& r) {

@@ -81,15 +81,16 @@ TEST(TablesTest, ShowsWorkersWithWhatTheyHold) {
   v1::Worker& second = *list.add_workers();
   second = WorkerMessage("worker-10");
   second.set_state(v1::WORKER_STATE_DISCONNECTED);
+  second.clear_release();
   v1::ResidentEpoch& next = *second.add_resident();
   next.set_deployment("local");
   next.set_epoch(4);
 
   EXPECT_EQ(
       WorkersTable(list),
-      R"(ID         STATE         DEVICE  KERNEL    TRANSPORTS  EXPERTS  HOLDS                        ENDPOINT
-w0         live          cpu     amx_bf16  shm,tcp     6        local@3                      127.0.0.1:7001
-worker-10  disconnected  cpu     amx_bf16  shm,tcp     6        local@3, local@4 (prepared)  127.0.0.1:7001
+      R"(ID         STATE         DEVICE  KERNEL    RELEASE  TRANSPORTS  EXPERTS  HOLDS                        ENDPOINT
+w0         live          cpu     amx_bf16  0.1.0    shm,tcp     6        local@3                      127.0.0.1:7001
+worker-10  disconnected  cpu     amx_bf16  -        shm,tcp     6        local@3, local@4 (prepared)  127.0.0.1:7001
 )");
 }
 

@@ -149,7 +149,8 @@ class RandomMessages {
             }),
             rng_.NextId<LifeSecret>(),
             Text(),
-            rng_.Below(2) == 0};
+            rng_.Below(2) == 0,
+            Text()};
       case 1:
         return Heartbeat{rng_.Next(), Time(), List([this] { return Staging(); }),
                          List([this] { return Load(); }), Times()};
