@@ -1,9 +1,11 @@
 """A second build of the programs, with another release number, in a folder of its own; an upgrade to it, and back."""
 
+import json
 import re
 import shutil
 
 import node
+from clients import start
 from release import CHART, CLUSTER, ROOT, call
 
 VERSION = "0.2.0"
@@ -55,6 +57,16 @@ def versions(release):
     return found
 
 
+def releases(release):
+    """{worker: release}, as an operator sees it."""
+    release.kubectl("delete", "job", "releases", "--ignore-not-found")
+    start(release, "releases", "/usr/bin/syctl --target moe-switchyard-coordinator:7700 --tls-dir /etc/switchyard-tls "
+          "get workers -o json; sleep 2", "moe-switchyard-operator-tls")
+    release.kubectl("wait", "job/releases", "--for", "condition=complete", "--timeout", "60s")
+    listed = json.loads(release.kubectl("logs", "job/releases", "-c", "generate").stdout)
+    return {worker["id"]: worker["release"] for worker in listed["workers"]}
+
+
 def wait_for_rollouts(release):
     for kind in release.get("statefulsets"):
         release.kubectl("rollout", "status", f"statefulset/{kind['metadata']['name']}", "--timeout", "170s")
@@ -73,6 +85,8 @@ def upgrade(release, values):
     for name, (_, image) in after.items():
         wanted = release.digests["coordinator" if "coordinator" in name else "worker"]
         assert image != release.before[name][1] and (wanted in image), f"{name}: {image}, not {wanted}"
+    shown = releases(release)
+    assert len(shown) == len(after) - 1 and set(shown.values()) == {VERSION}, shown
 
 
 def roll_back(release):

@@ -7,12 +7,13 @@ from release import reference
 
 CLIENTS = ("client-a", "client-b")
 # Prints "texts N errors N differ N" each time, and each error once more as it was. Tries PATIENCE times to open a session
-# while the coordinator is away, as an engine does.
+# while the coordinator is away, as an engine does, and repeats a step that fails for RETRY seconds.
 LOOP = """
 n=0 bad=0 other=0 lost=0 want=
 while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
   if text=$(/usr/bin/generate --target=moe-switchyard-coordinator:7700 --model=/models --mode=low_latency \\
-      --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 2>/scratch/error); then
+      --tls-dir=/etc/switchyard-tls "--prompt=SELECT name FROM" --tokens=80 --retry-for=RETRY \\
+      2>/scratch/error); then
     n=$((n + 1)) lost=0 text=$(echo "$text" | head -n 3)
     want=${want:-$text}
     [ "$text" = "$want" ] || { other=$((other + 1)); echo "OTHER $text"; }
@@ -69,10 +70,10 @@ def undisturbed(change):
     return step
 
 
-def start_the_clients(release, patience=0):
+def start_the_clients(release, patience=0, retry=60):
     release.kubectl("delete", "job", "--ignore-not-found", *CLIENTS)  # those of an earlier step, which have ended
     for name in CLIENTS:
-        start(release, name, LOOP.replace("PATIENCE", str(patience)))
+        start(release, name, LOOP.replace("PATIENCE", str(patience)).replace("RETRY", str(retry)))
     until = time.monotonic() + 30
     while min(counts(release, name)[0] for name in CLIENTS) == 0:
         assert time.monotonic() < until, "no client has a text"

@@ -141,8 +141,7 @@ def both_keep_their_kind(release):
 
 
 def uninstall(release):
-    release.kubectl("delete", "job", *release.jobs)
-    release.jobs.clear()
+    release.delete_jobs()
     release.helm("uninstall", "--wait")
     until("end of the Pods", lambda: not release.pods("worker", "coordinator"))
     for kind in ("statefulsets", "leaderworkersets.leaderworkerset.x-k8s.io", "disaggregatedsets.disaggregatedset.x-k8s.io",

@@ -113,9 +113,10 @@ def kill_a_worker(release):
     survive(release, name, lambda: release.kubectl("delete", "pod", name, "--grace-period=0", "--force"), is_another_one)
 
 
-def kill_a_process(release):
-    """As a crash, of one worker after the other: whoever waits for it knows at once. Needs a node of our own."""
-    for name in ("moe-switchyard-cpu-0", "moe-switchyard-cpu-1", "moe-switchyard-cpu-3") if release.options.own_cluster else ():
+def crash(release, *names):
+    """Kills the programs of these workers, one after the other, and returns the errors that clients met."""
+    errors_met = []
+    for name in names:
         pod, = [each for each in release.pods("worker") if each["metadata"]["name"] == name]
         process, = [each for each in node.ask(release, "usage", [pod])[name] if each["name"].startswith("switchyard")]
         old = worker_pod(release, name)
@@ -126,6 +127,22 @@ def kill_a_process(release):
 
         met, dead = survive(release, name, lambda pid=process["pid"]: node.enter(release, "kill", "-KILL", pid), is_restarted)
         assert all(when <= dead + 1 for when, _ in met), f"{met}, dead at {dead}"
+        errors_met += met
+    return errors_met
+
+
+def kill_a_process(release):
+    """As a crash: whoever waits for it knows at once. Needs a node of our own."""
+    if release.options.own_cluster:
+        crash(release, "moe-switchyard-cpu-0", "moe-switchyard-cpu-1", "moe-switchyard-cpu-3")
+
+
+def a_lost_step_names_its_worker(release):
+    """To clients that repeat no step, each crash is at most one error."""
+    end_the_clients(release)
+    start_the_clients(release, retry=0)
+    if release.options.own_cluster:
+        assert crash(release, "moe-switchyard-cpu-1", "moe-switchyard-cpu-2"), "nobody met a lost worker"
 
 
 def worker_readiness(release):
@@ -182,7 +199,7 @@ def a_second_release_with_a_long_name(release):
 
 
 STEPS = [install, delete_a_worker, scale_to_six_and_three, scale_back, change_the_configuration, kill_a_worker, kill_a_process,
-         end_the_clients, take_the_coordinator_away, start_workers_before_the_coordinator,
+         a_lost_step_names_its_worker, end_the_clients, take_the_coordinator_away, start_workers_before_the_coordinator,
          a_second_release_with_a_long_name]
 
 if __name__ == "__main__":

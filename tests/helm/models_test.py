@@ -79,8 +79,7 @@ def rows_stay_in_their_phase(release):
 
 
 def uninstall(release):
-    release.kubectl("delete", "job", *release.jobs)
-    release.jobs.clear()
+    release.delete_jobs()
     release.helm("uninstall", "--wait")
     until("end of the Pods", lambda: not release.pods("worker", "coordinator"))
 

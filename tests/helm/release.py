@@ -20,12 +20,12 @@ WARNING = "would violate PodSecurity"
 VOLUME = """
 apiVersion: v1
 kind: PersistentVolume
-metadata: {name: plans}
+metadata: {name: NAME}
 spec:
-  storageClassName: plans
+  storageClassName: NAME
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
-  hostPath: {path: /var/lib/plans, type: Directory}
+  hostPath: {path: /var/lib/NAME, type: Directory}
 """
 
 
@@ -56,8 +56,9 @@ class Release:
 
     def __init__(self, options):
         tools = pathlib.Path(call(CLUSTER, "tools", limit=1500).stdout.strip())
-        self.kubectl_path, self.helm_path = tools / "kubectl", tools / "helm3"
+        self.kubectl_path, self.helm_path = tools / "kubectl", tools / f"helm{options.helm}"
         self.options = options
+        self.volume = f"plans-{self.namespace}"
         self.jobs = []
         self.rights = options.privileges
         self.level = "restricted" if self.rights == "none" else "privileged"
@@ -99,14 +100,13 @@ class Release:
     def make_volume(self):
         """For the coordinator's plans. A cluster that KUBECONFIG names has a default class of storage instead."""
         if self.options.own_cluster:
-            call(CLUSTER, "--state", self.options.own_cluster, "enter", "sh", "-c",
-                 "rm -rf /var/lib/plans && install -d -o 65532 -g 65532 -m 700 /var/lib/plans")
-            self.kubectl("delete", "pv", "plans", "--ignore-not-found")
-            self.kubectl("apply", "-f", "-", text=VOLUME)
+            call(CLUSTER, "--state", self.options.own_cluster, "enter", "install", "-d", "-o", "65532", "-g", "65532",
+                 "-m", "700", f"/var/lib/{self.volume}")
+            self.kubectl("apply", "-f", "-", text=VOLUME.replace("NAME", self.volume))
 
     def kept(self):
         """The values with which the coordinator keeps its plans on that volume."""
-        storage = "plans" if self.options.own_cluster else ""
+        storage = self.volume if self.options.own_cluster else ""
         return ["--set", f"coordinator.persistence.enabled=true,coordinator.persistence.storageClass={storage}"]
 
     def get(self, what):
@@ -124,14 +124,14 @@ class Release:
         self.kubectl("wait", "job", "-l", "app.kubernetes.io/component=apply", "--for",
                      "condition=complete", "--timeout", "60s")
 
-    def client(self, name, tokens, change=lambda job: None):
-        """A Job like helm/client.yaml that generates so many tokens, after `change`."""
+    def client(self, name, tokens, change=lambda job: None, mode="low_latency"):
+        """A Job like helm/client.yaml that generates so many tokens in this mode, after `change`."""
         job = yaml.safe_load((ROOT / "helm/client.yaml").read_text().replace("localhost/switchyard", self.options.prefix))
         job["metadata"]["name"] = name
         pod = job["spec"]["template"]["spec"]
         container, = pod["containers"]
         container["args"] = [f"--tokens={tokens}" if word.startswith("--tokens") else word for word in container["args"]]
-        container["args"].append("--mode=low_latency")
+        container["args"].append(f"--mode={mode}")
         if self.rights == "netAdmin":
             pod["securityContext"] |= {"runAsNonRoot": False, "runAsUser": 0}
             container["securityContext"] = container["securityContext"] | {
@@ -139,6 +139,12 @@ class Release:
         change(job)
         self.kubectl("apply", "-f", "-", text=json.dumps(job))
         self.jobs.append(name)
+
+    def delete_jobs(self):
+        """Those of all clients."""
+        if self.jobs:
+            self.kubectl("delete", "job", *self.jobs)
+            self.jobs.clear()
 
     def text_of(self, name):
         done = self.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "60s",
@@ -148,10 +154,10 @@ class Release:
         return log
 
 
-def reference(options, tokens):
+def reference(options, tokens, mode="low_latency"):
     """The text of four workers of this machine. In low_latency it does not depend on the placement."""
     return call(options.build / "bin/generate", "--model", ROOT / "models/sqlite-moe-7m", "--workers", 4,
-                "--mode", "low_latency", "--prompt", "SELECT name FROM", "--tokens", tokens).stdout.strip()
+                "--mode", mode, "--prompt", "SELECT name FROM", "--tokens", tokens).stdout.strip()
 
 
 def timed(name, step, *arguments):
@@ -175,6 +181,7 @@ def run(description, name, steps, summary):
     parser.add_argument("--prefix", default="localhost/switchyard", help="of the images' names")
     parser.add_argument("--privileges", choices=["none", "netAdmin"], default="none",
                         help="of workers and engines, as in the chart's values (default: %(default)s)")
+    parser.add_argument("--helm", choices=["3", "4"], default="3", help="whose commands (default: %(default)s)")
     parser.add_argument("--node", type=pathlib.Path,
                         help="the state of a node of tests/k8s/cluster that is up and has the images, and stays as it is")
     parser.add_argument("--only", default="", metavar="STEP,...", help="only these steps; most need the first")
@@ -194,6 +201,7 @@ def run(description, name, steps, summary):
                 timed(step.__name__, step, release)
         finally:
             call(release.kubectl_path, "delete", "namespace", release.namespace, "--wait=false", check=False)
+            call(release.kubectl_path, "delete", "pv", release.volume, "--ignore-not-found", "--wait=false", check=False)
     finally:
         if own:
             timed("cluster down", call, CLUSTER, "--state", state, "down")

@@ -57,9 +57,12 @@ def helm_test_without_a_worker(release):
 
 
 def generate(release):
-    release.client("client", 80)
-    text, want = release.text_of("client"), reference(release.options, 80)
-    assert text.startswith(want), f"{text!r} is not {want!r}"
+    """In both modes. In normal, bits depend on which worker has which expert: here as after `make demo`."""
+    for mode in ("low_latency", "normal"):
+        name = f"client-{mode.replace('_', '-')}"
+        release.client(name, 80, mode=mode)
+        text, want = release.text_of(name), reference(release.options, 80, mode)
+        assert text.startswith(want), f"{mode}: {text!r} is not {want!r}"
 
 
 def delete_a_worker_under_load(release):
@@ -80,6 +83,22 @@ def upgrade_to_the_same(release):
     release.helm("upgrade", CHART, *release.values())
     release.wait_ready()
     assert pods_of(release) == before, "the same values have replaced Pods"
+
+
+def change_and_roll_back(release):
+    """Every worker is replaced by one with another configuration, and again by one with the former."""
+    def configuration():
+        return {each["metadata"]["name"]: each["data"] for each in release.get("configmaps")}
+    before = configuration()
+    for verb, words in (("upgrade", (CHART, *release.values(), "--set", "poolDefaults.config.logging.level=debug")),
+                        ("rollback", ())):
+        pods = {pod["metadata"]["uid"] for pod in release.pods("worker")}
+        release.helm(verb, *words)
+        release.kubectl("rollout", "status", "statefulset/moe-switchyard-cpu", "--timeout", "170s")
+        release.wait_ready()
+        assert not pods & {pod["metadata"]["uid"] for pod in release.pods("worker")}, verb
+        assert (configuration() == before) == (verb == "rollback"), verb
+    helm_test(release)
 
 
 class Forwarded:
@@ -130,7 +149,7 @@ def renew_certificates(release):
 
 
 def uninstall(release):
-    release.kubectl("delete", "job", *release.jobs)
+    release.delete_jobs()
     release.helm("uninstall", "--wait")
     release.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for",
                     "delete", "--timeout", "60s")
@@ -182,7 +201,7 @@ def commands_of_the_page(release):
 
 
 STEPS = [examples_are_accepted, commands_of_the_page, install, helm_test, generate, helm_test_without_a_worker,
-         delete_a_worker_under_load, upgrade_to_the_same, renew_certificates, uninstall]
+         delete_a_worker_under_load, upgrade_to_the_same, change_and_roll_back, renew_certificates, uninstall]
 
 
 if __name__ == "__main__":
