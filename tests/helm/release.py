@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 import time
 
+import audit
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -60,6 +61,7 @@ class Release:
         self.options = options
         self.volume = f"plans-{self.namespace}"
         self.jobs = []
+        self.audited = False
         self.rights = options.privileges
         self.level = "restricted" if self.rights == "none" else "privileged"
 
@@ -75,9 +77,10 @@ class Release:
         call(self.kubectl_path, "label", "namespace", self.namespace,
              *(f"pod-security.kubernetes.io/{mode}={self.level}" for mode in ("enforce", "audit", "warn")))
         if self.level == "restricted":
-            control = call(self.kubectl_path, "-n", self.namespace, "create", "deployment", "control", "--image=any",
+            control = call(self.kubectl_path, "-n", self.namespace, "create", "deployment", audit.CONTROL, "--image=any",
                            "--dry-run=server")
             assert WARNING in control.stderr, f"the control caused no warning: {control.stderr}"
+            self.audited = bool(self.options.own_cluster)
 
     def define_groups(self):
         """Makes LeaderWorkerSet and DisaggregatedSet known to our own cluster. Others are left as they are."""
@@ -199,6 +202,8 @@ def run(description, name, steps, summary):
         try:
             for step in chosen:
                 timed(step.__name__, step, release)
+            if release.audited:
+                timed("audit log", audit.check, release)
         finally:
             call(release.kubectl_path, "delete", "namespace", release.namespace, "--wait=false", check=False)
             call(release.kubectl_path, "delete", "pv", release.volume, "--ignore-not-found", "--wait=false", check=False)

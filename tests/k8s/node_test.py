@@ -241,6 +241,24 @@ class Node(unittest.TestCase):
         self.assertIn('violates PodSecurity "restricted:latest"', said)
         self.assertIn("NotFound", self.kubectl("get", "pod", "bad", check=False).stdout)
 
+    def test_audit_log_has_what_makes_pods(self):
+        """Pod Security's verdict included, and nothing else."""
+        self.kubectl("create", "deployment", "unsafe", "--image=any", "--dry-run=server")
+        self.kubectl("create", "configmap", "silent")
+
+        def events():
+            lines = (STATE.logs / "audit.log").read_text().splitlines()
+            return [json.loads(line) for line in lines]
+        wait_until(lambda: any(event["objectRef"].get("name") == "unsafe" for event in events()), 10, "the entry")
+        found = {event["objectRef"].get("name"): event.get("annotations", {}) for event in events()
+                 if event["objectRef"].get("namespace") == "strict" and event["responseStatus"]["code"] == 201}
+        self.assertIn('would violate PodSecurity "restricted:latest"',
+                      found["unsafe"]["pod-security.kubernetes.io/audit-violations"])
+        self.assertEqual(found["serving"]["pod-security.kubernetes.io/enforce-policy"], "restricted:latest")
+        self.assertNotIn("pod-security.kubernetes.io/audit-violations", found["serving"])
+        self.assertNotIn("silent", found)
+        self.assertLessEqual({event["verb"] for event in events()}, {"create", "update", "patch"})
+
     def test_seccomp_runtime_default(self):
         confined = self.probe("privileges").stdout.splitlines()
         free = self.probe("privileges", name="unconfined", namespace="open").stdout.splitlines()

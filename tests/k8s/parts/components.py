@@ -66,6 +66,17 @@ PROXY = {
     "iptables": {"minSyncPeriod": "100ms"},
 }
 
+# Who made or changed what makes Pods, and what Pod Security said of it. Nothing else, so that the log stays small.
+MAKES_PODS = {"": ["pods", "pods/ephemeralcontainers", "replicationcontrollers"], "batch": ["jobs", "cronjobs"],
+              "apps": ["deployments", "replicasets", "statefulsets", "daemonsets"]}
+AUDIT = {
+    "apiVersion": "audit.k8s.io/v1", "kind": "Policy", "omitStages": ["RequestReceived"], "omitManagedFields": True,
+    "rules": [{"level": "Metadata", "verbs": ["create", "update", "patch"],
+               "resources": [{"group": group, "resources": names} for group, names in MAKES_PODS.items()]},
+              {"level": "None"}],
+}
+AUDIT_MIB = 64
+
 # Read before the root changes, after which the repository is out of sight.
 OWNED_BRIDGE = pathlib.Path(__file__).with_name("owned_bridge.py").read_text(encoding="utf-8")
 
@@ -107,6 +118,7 @@ def write_configs():
     (folder / "containerd.toml").write_text(CONTAINERD)
     (folder / "kubelet.json").write_text(json.dumps(KUBELET))
     (folder / "kube-proxy.json").write_text(json.dumps(PROXY))
+    (folder / "audit.json").write_text(json.dumps(AUDIT))
     (folder / "Corefile").write_text(COREFILE)
     (folder / "objects.json").write_text(json.dumps(OBJECTS))
     _write_cni(filters.are_refused())
@@ -154,6 +166,8 @@ API_SERVER = Component("kube-apiserver", (
     "--service-account-issuer=https://kubernetes.default.svc.cluster.local",
     f"--service-account-key-file={PKI}/service-accounts.pub",
     f"--service-account-signing-key-file={PKI}/service-accounts.key",
+    f"--audit-policy-file={CONFIG}/audit.json", f"--audit-log-path={layout.LOGS}/audit.log",
+    f"--audit-log-maxsize={AUDIT_MIB}", "--audit-log-maxbackup=1",
     f"--service-cluster-ip-range={layout.SERVICE_SUBNET}"), f"{layout.API_URL}/readyz")
 
 REST = (
