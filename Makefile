@@ -1,12 +1,12 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-models k8s-scrape k8s-drills k8s-test k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-models k8s-scrape k8s-drills k8s-examples k8s-test k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
 
 help: ## this table
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' Makefile
 
 demo: ## serve a model with a coordinator and 4 workers (PROMPT WORKERS TOKENS MODE TRANSPORT DEVICE)
 	@scripts/bootstrap build $(CUDA_PACKAGES)
@@ -159,6 +159,11 @@ k8s-models: ## several models and pools of one phase there, and what `helm test`
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
 	@/usr/bin/python3 -B tests/helm/models_test.py
+
+k8s-examples: ## every example of the chart there, with machines, GPUs and racks that only the scheduler knows
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/examples_test.py
 
 k8s-scrape: ## scrape a release there with a real Prometheus, and lose a worker
 	@scripts/bootstrap build test k8s
