@@ -1,6 +1,6 @@
 # Common commands; `make` lists them. The work is done by scripts/ and CMake.
 .DEFAULT_GOAL := help
-.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-models k8s-scrape k8s-drills k8s-examples k8s-test k8s-up k8s-down k8s-node-test clean
+.PHONY: help demo build install deb bundle images verify eval run-verify run-eval accuracy bench test accept lint lint-proto format tidy thread-safety asan tsan mutants fuzz coverage uncalled chart-test image-test k8s-smoke k8s-life k8s-groups k8s-models k8s-scrape k8s-drills k8s-examples k8s-doctor k8s-test k8s-up k8s-down k8s-node-test clean
 
 # DEVICE=cuda... builds with the pinned CUDA toolkit, which scripts/cuda_toolkit installs.
 CUDA_PACKAGES := $(if $(findstring cuda,$(DEVICE)),cuda)
@@ -174,6 +174,11 @@ k8s-drills: ## what strangers find and can do there: ports, floods, secrets, ano
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
 	@/usr/bin/python3 -B tests/helm/drills_test.py
+
+k8s-doctor: ## eight faults planted there, each found by `syctl doctor` and put right as it says
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/doctor_test.py
 
 k8s-test: ## all of these on one node, with a report in out/k8s-report.md; about half an hour
 	@scripts/bootstrap build test k8s
