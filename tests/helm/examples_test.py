@@ -38,7 +38,7 @@ metadata: {name: plans}
 spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
-  hostPath: {path: /var/lib/plans, type: Directory}
+  hostPath: {path: /var/lib/FOLDER, type: Directory}
 """
 
 
@@ -197,7 +197,8 @@ def make_claims(release, claim):
     shutil.copytree(models_test.MODEL, folder / models_test.CHAT)
     release.make_volume()
     release.kubectl("delete", "pv", "plans", claim, "--ignore-not-found")
-    release.kubectl("apply", "-f", "-", text=f"{PLANS}---{models_test.CLAIM.replace('weights', claim)}")
+    release.kubectl("apply", "-f", "-", text="---".join(
+        (PLANS.replace("FOLDER", release.volume), models_test.CLAIM.replace("weights", claim))))
 
 
 def several_models(release):
