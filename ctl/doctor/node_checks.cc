@@ -2,11 +2,13 @@
 
 #include <array>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
 
+#include "core/base/amount_text.h"
 #include "core/base/units.h"
 
 namespace switchyard::ctl {
@@ -50,6 +52,13 @@ std::string CapabilitiesText(std::uint64_t capabilities) {
 
 std::string DateText(std::int64_t unix_s) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(unix_s), absl::UTCTimeZone());
+}
+
+// Some messages begin with the folder's name already.
+std::string WrongText(const CheckpointFacts& facts) {
+  const absl::string_view message = facts.status.message();
+  return absl::StartsWith(message, facts.dir) ? std::string(message)
+                                              : absl::StrCat(facts.dir, ": ", message);
 }
 
 constexpr char kMoreSharedMemory[] =
@@ -111,13 +120,14 @@ Check CheckRingDir(const RingDirFacts& facts) {
                    "create it, writable for the users of the worker and of the engine, and mount "
                    "the same one into both");
   }
-  const std::string live = absl::StrCat(facts.live, " processes listen in ", facts.dir);
+  const std::string live = absl::StrCat(
+      facts.live, facts.live == 1 ? " process listens in " : " processes listen in ", facts.dir);
   if (facts.stale.empty()) return Good(kRingSocketsCheck, live);
   std::vector<std::string> shown = facts.stale;
   if (shown.size() > kNamesShown) shown.resize(kNamesShown);
   return Warning(kRingSocketsCheck,
-                 absl::StrCat(facts.stale.size(),
-                              " sockets of processes that are gone: ", absl::StrJoin(shown, ", "),
+                 absl::StrCat(CountText(static_cast<std::int64_t>(facts.stale.size()), "socket"),
+                              " of processes that are gone: ", absl::StrJoin(shown, ", "),
                               shown.size() < facts.stale.size() ? ", ..." : "", "; ", live),
                  absl::StrCat("the next process that listens in ", facts.dir,
                               " removes them; without one, remove these files"));
@@ -125,11 +135,11 @@ Check CheckRingDir(const RingDirFacts& facts) {
 
 Check CheckCheckpoint(const CheckpointFacts& facts) {
   if (absl::IsDeadlineExceeded(facts.status)) {
-    return Failure(kCheckpointCheck, absl::StrCat(facts.dir, ": ", facts.status.message()),
+    return Failure(kCheckpointCheck, WrongText(facts),
                    "look at the disk or the network file system, or give more --timeout");
   }
   if (!facts.status.ok()) {
-    return Failure(kCheckpointCheck, absl::StrCat(facts.dir, ": ", facts.status.message()),
+    return Failure(kCheckpointCheck, WrongText(facts),
                    "copy the checkpoint again, whole, and check the volume that is mounted there");
   }
   const std::string found =

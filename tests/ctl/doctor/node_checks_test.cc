@@ -92,6 +92,11 @@ TEST(RingDirCheckTest, TellsSocketsOfTheDead) {
   EXPECT_THAT(CheckRingDir(facts), Is(Verdict::kWarn,
                                       "5 sockets of processes that are gone: a, b, "
                                       "c, d, ...; 2 processes"));
+  facts.stale = {"a"};
+  facts.live = 1;
+  EXPECT_THAT(
+      CheckRingDir(facts),
+      Is(Verdict::kWarn, "1 socket of processes that are gone: a; 1 process listens in /rings"));
   facts.wrong = "there is no such folder";
   EXPECT_THAT(CheckRingDir(facts), Is(Verdict::kFail, "/rings: there is no such folder"));
 }
@@ -105,7 +110,9 @@ TEST(CheckpointCheckTest, NamesWhatIsWrong) {
   facts.warnings = {"total_size is 3."};
   EXPECT_THAT(CheckCheckpoint(facts), Is(Verdict::kWarn, "total_size is 3."));
   facts.status = absl::NotFoundError("model-2.safetensors: open");
-  EXPECT_THAT(CheckCheckpoint(facts), Is(Verdict::kFail, "model-2.safetensors"));
+  EXPECT_EQ(CheckCheckpoint(facts).found, "/models/m: model-2.safetensors: open");
+  facts.status = absl::NotFoundError("/models/m: no weights");
+  EXPECT_EQ(CheckCheckpoint(facts).found, "/models/m: no weights");
   facts.status = absl::DeadlineExceededError("silent");
   EXPECT_THAT(CheckCheckpoint(facts),
               AllOf(Is(Verdict::kFail, "silent"), Field(&Check::next, HasSubstr("file system"))));
