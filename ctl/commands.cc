@@ -171,10 +171,10 @@ absl::Status ModelBuffers(const Run& run, std::string* out) {
 absl::Status Certs(const Run& run, std::string* out) {
   const CertsOptions& options = run.line.certs;
   const std::int64_t now_s = std::time(nullptr);
-  SY_ASSIGN_OR_RETURN(
-      const std::vector<CertificateRow> rows,
-      options.show ? ShowCertificates(options.dir, now_s) : EnsureCertificates(options, now_s));
-  *out += run.json() ? Print(CertificatesJson(rows)) : CertificatesText(rows, now_s);
+  SY_ASSIGN_OR_RETURN(const CertificatesReport report, options.show
+                                                           ? ShowCertificates(options.dir, now_s)
+                                                           : EnsureCertificates(options, now_s));
+  *out += run.json() ? Print(CertificatesJson(report, now_s)) : CertificatesText(report, now_s);
   return absl::OkStatus();
 }
 

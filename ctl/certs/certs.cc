@@ -5,7 +5,7 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -13,6 +13,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "ctl/certs/rotation.h"
 #include "ctl/certs/secret_file.h"
 #include "report/text_table.h"
 #include "services/config/config_file.h"
@@ -25,7 +26,7 @@ namespace switchyard::ctl {
 namespace {
 
 constexpr std::int64_t kDay = 86400;
-constexpr char kAuthorityKeyFile[] = "ca.key";
+constexpr char kAuthorityFolder[] = "authority";
 
 absl::Status Bad(absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig, what, {});
@@ -59,7 +60,7 @@ absl::StatusOr<Holder> ParseAlso(const std::string& text) {
   const std::vector<std::string> roles = absl::StrSplit(parts.second, ',');
   const bool known = std::all_of(roles.begin(), roles.end(), &IsRole);
   const bool plain = !parts.first.empty() && parts.first.find('/') == std::string::npos &&
-                     parts.first[0] != '.' && parts.first != "authority";
+                     parts.first[0] != '.' && parts.first != kAuthorityFolder;
   if (known && plain) return Holder{parts.first, "", absl::StrJoin(roles, ", ")};
   return Bad(
       absl::StrCat("--also ", text,
@@ -84,6 +85,31 @@ absl::StatusOr<std::vector<Holder>> HoldersOf(const CertsOptions& options,
     if (!wrong.empty()) return Bad(absl::StrCat(each.id, " is no SPIFFE id: ", wrong));
   }
   return holders;
+}
+
+// Adds those whose folders are there already, though the options do not name them any more, and
+// whose ids the table has: a rotation must leave nobody behind.
+absl::Status AddPresent(const CertsOptions& options, const std::string& identities,
+                        std::vector<Holder>* holders) {
+  if (!Exists(identities)) return absl::OkStatus();
+  SY_ASSIGN_OR_RETURN(const IdentityTable table, ReadIdentities(identities));
+  std::vector<Holder> present;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(options.dir, error)) {
+    const std::string name = entry.path().filename().string();
+    const bool named = std::any_of(holders->begin(), holders->end(),
+                                   [&](const Holder& each) { return each.name == name; });
+    const TlsFiles files = TlsFilesIn(entry.path().string());
+    if (named || !Exists(files.certificate)) continue;
+    const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(files);
+    if (!material.ok()) continue;
+    const absl::StatusOr<CertificateFacts> facts = CheckTlsMaterial(*material, files);
+    if (facts.ok() && table.Find(facts->id) != nullptr) present.push_back({name, facts->id, ""});
+  }
+  std::sort(present.begin(), present.end(),
+            [](const Holder& one, const Holder& other) { return one.name < other.name; });
+  holders->insert(holders->end(), present.begin(), present.end());
+  return absl::OkStatus();
 }
 
 // The trust domain of the identities that are there, which the option may repeat only.
@@ -126,33 +152,41 @@ absl::StatusOr<std::string> EnsureIdentities(const std::string& path,
                           added, readable.message()));
 }
 
-absl::StatusOr<KeyedCertificate> EnsureAuthority(const CertsOptions& options,
-                                                 const std::string& domain) {
-  const std::string folder = Join(options.dir, "authority");
-  const std::string key = Join(folder, kAuthorityKeyFile);
-  const std::string certificate = Join(folder, kCaFile);
-  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
-  if (Exists(certificate)) {
-    SY_ASSIGN_OR_RETURN(TlsMaterial read,
-                        ReadTlsFiles({.ca = certificate, .certificate = certificate, .key = key}));
-    return KeyedCertificate{std::move(read.certificate), std::move(read.key)};
-  }
-  SY_ASSIGN_OR_RETURN(
-      KeyedCertificate made,
-      MakeAuthority(absl::StrCat("Switchyard ", domain).substr(0, 64), options.authority_days));
-  SY_RETURN_IF_ERROR(WriteFile(key, made.key, FileReaders::kOwner));
-  SY_RETURN_IF_ERROR(WriteFile(certificate, made.certificate, FileReaders::kEverybody));
-  return made;
-}
-
-// Adds the authority to a bundle of those that a process trusts; others in it stay.
-absl::Status EnsureBundle(const std::string& path, const std::string& authority) {
+// Makes the file what the authority's phase asks for.
+absl::Status EnsureBundle(const std::string& path, const Authority& authority) {
   std::string bundle;
   if (Exists(path)) {
     SY_ASSIGN_OR_RETURN(bundle, ReadConfigBytes(path));
   }
-  if (absl::StrContains(bundle, authority)) return absl::OkStatus();
-  return WriteFile(path, absl::StrCat(bundle, authority), FileReaders::kEverybody);
+  const std::string wanted = BundleOf(authority, bundle);
+  if (wanted == bundle) return absl::OkStatus();
+  return WriteFile(path, wanted, FileReaders::kEverybody);
+}
+
+// Whether the holder has what the phase asks for, so that its processes have had the time to see
+// it once the phase has lasted. Nobody has a folder that is not there yet.
+bool HasIt(const std::string& folder, const Authority& authority) {
+  if (!Exists(folder)) return true;
+  const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(TlsFilesIn(folder));
+  if (!material.ok() || BundleOf(authority, material->ca) != material->ca) return false;
+  return authority.record.phase != AuthorityPhase::kSwitched ||
+         CheckIssuer(material->certificate, authority.current.certificate).ok();
+}
+
+// The authority, in the phase that this run is about.
+absl::StatusOr<Authority> EnsureAuthority(const CertsOptions& options, const std::string& domain,
+                                          const std::vector<Holder>& holders, std::int64_t now_s) {
+  const AuthorityOrder order{.name = absl::StrCat("Switchyard ", domain).substr(0, 47),
+                             .days = options.authority_days,
+                             .word = options.rotate_authority};
+  const std::string folder = Join(options.dir, kAuthorityFolder);
+  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
+  SY_ASSIGN_OR_RETURN(Authority authority, OpenAuthority(folder, order));
+  const bool all_have_it = std::all_of(holders.begin(), holders.end(), [&](const Holder& holder) {
+    return HasIt(Join(options.dir, holder.name), authority);
+  });
+  SY_RETURN_IF_ERROR(TakeStep(order, all_have_it, now_s, &authority));
+  return authority;
 }
 
 // Whether a certificate that is there may stay.
@@ -167,25 +201,25 @@ bool IsGood(const std::string& folder, const Holder& holder, const KeyedCertific
 }
 
 absl::StatusOr<CertificateRow> EnsureOne(const CertsOptions& options, const Holder& holder,
-                                         const KeyedCertificate& authority,
-                                         const std::string& identities, std::int64_t now_s) {
+                                         const Authority& authority, const std::string& identities,
+                                         std::int64_t now_s) {
   const std::string folder = Join(options.dir, holder.name);
   const TlsFiles files = TlsFilesIn(folder);
   const bool there = Exists(files.certificate);
   SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
-  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority.certificate));
+  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority));
   SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
   CertificateFacts facts;
   const std::int64_t least_until_s = now_s + options.days * kDay / 3;
-  if (there && IsGood(folder, holder, authority, least_until_s, &facts)) {
+  if (there && IsGood(folder, holder, authority.current, least_until_s, &facts)) {
     return CertificateRow{holder.name, holder.id, "kept", facts.not_after_s};
   }
   SY_ASSIGN_OR_RETURN(const KeyedCertificate leaf,
-                      IssueCertificate(authority, holder.id, options.days));
-  SY_RETURN_IF_ERROR(WriteFile(files.key, leaf.key, FileReaders::kOwner));
-  SY_RETURN_IF_ERROR(WriteFile(files.certificate, leaf.certificate, FileReaders::kEverybody));
-  SY_ASSIGN_OR_RETURN(facts,
-                      CheckTlsMaterial({authority.certificate, leaf.certificate, leaf.key}, files));
+                      IssueCertificate(authority.current, holder.id, options.days));
+  SY_RETURN_IF_ERROR(WriteFiles({{files.key, leaf.key, FileReaders::kOwner},
+                                 {files.certificate, leaf.certificate, FileReaders::kEverybody}}));
+  SY_ASSIGN_OR_RETURN(
+      facts, CheckTlsMaterial({authority.current.certificate, leaf.certificate, leaf.key}, files));
   return CertificateRow{holder.name, holder.id, there ? "renewed" : "made", facts.not_after_s};
 }
 
@@ -199,30 +233,39 @@ absl::StatusOr<CertificateRow> ShowOne(const std::string& folder, std::int64_t n
   return CertificateRow{name, facts.id, what, facts.not_after_s};
 }
 
+// The record and the chart's script have it in lines of their own.
+std::string CheckWord(const std::string& word) {
+  const bool good = word.size() <= 63 && std::all_of(word.begin(), word.end(), [](char c) {
+                      return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '-' ||
+                             c == '_' || c == '.';
+                    });
+  return good ? "" : "needs at most 63 letters, digits, '-', '_' and '.'";
+}
+
 std::string TimeText(std::int64_t unix_s) {
   return absl::FormatTime("%Y-%m-%dT%H:%M:%SZ", absl::FromUnixSeconds(unix_s), absl::UTCTimeZone());
 }
 
 }  // namespace
 
-absl::StatusOr<std::vector<CertificateRow>> EnsureCertificates(const CertsOptions& options,
-                                                               std::int64_t now_s) {
+absl::StatusOr<CertificatesReport> EnsureCertificates(const CertsOptions& options,
+                                                      std::int64_t now_s) {
   SY_RETURN_IF_ERROR(MakeFolder(options.dir, FileReaders::kEverybody));
   const std::string identities = Join(options.dir, kIdentitiesFile);
   SY_ASSIGN_OR_RETURN(const std::string domain, DomainOf(options, identities));
-  SY_ASSIGN_OR_RETURN(const std::vector<Holder> holders, HoldersOf(options, domain));
-  SY_ASSIGN_OR_RETURN(const KeyedCertificate authority, EnsureAuthority(options, domain));
+  SY_ASSIGN_OR_RETURN(std::vector<Holder> holders, HoldersOf(options, domain));
+  SY_RETURN_IF_ERROR(AddPresent(options, identities, &holders));
+  SY_ASSIGN_OR_RETURN(const Authority authority, EnsureAuthority(options, domain, holders, now_s));
   SY_ASSIGN_OR_RETURN(const std::string table, EnsureIdentities(identities, holders));
-  std::vector<CertificateRow> rows;
+  CertificatesReport report{.rows = {}, .rotation = authority.record};
   for (const Holder& each : holders) {
     SY_ASSIGN_OR_RETURN(CertificateRow row, EnsureOne(options, each, authority, table, now_s));
-    rows.push_back(std::move(row));
+    report.rows.push_back(std::move(row));
   }
-  return rows;
+  return report;
 }
 
-absl::StatusOr<std::vector<CertificateRow>> ShowCertificates(const std::string& dir,
-                                                             std::int64_t now_s) {
+absl::StatusOr<CertificatesReport> ShowCertificates(const std::string& dir, std::int64_t now_s) {
   std::vector<std::string> folders;
   if (Exists(Join(dir, kCertificateFile))) folders.push_back(dir);
   std::error_code error;
@@ -238,32 +281,41 @@ absl::StatusOr<std::vector<CertificateRow>> ShowCertificates(const std::string& 
                      {{"file", dir}});
   }
   std::sort(folders.begin(), folders.end());
-  std::vector<CertificateRow> rows;
+  CertificatesReport report;
   for (const std::string& folder : folders) {
     SY_ASSIGN_OR_RETURN(CertificateRow row, ShowOne(folder, now_s));
-    rows.push_back(std::move(row));
+    report.rows.push_back(std::move(row));
   }
-  return rows;
+  SY_ASSIGN_OR_RETURN(report.rotation, ReadRecord(Join(dir, kAuthorityFolder)));
+  return report;
 }
 
-std::string CertificatesText(const std::vector<CertificateRow>& rows, std::int64_t now_s) {
+std::string CertificatesText(const CertificatesReport& report, std::int64_t now_s) {
   TextTable table({"NAME", "STATE", "UNTIL", "DAYS", "ID"});
-  for (const CertificateRow& row : rows) {
+  for (const CertificateRow& row : report.rows) {
     table.Add({row.name, row.what, TimeText(row.not_after_s),
                absl::StrCat((row.not_after_s - now_s) / kDay), row.id});
   }
-  return table.Print();
+  const std::string rotation = RotationText(report.rotation, now_s);
+  return absl::StrCat(table.Print(), rotation.empty() ? "" : "\n", rotation);
 }
 
-nlohmann::ordered_json CertificatesJson(const std::vector<CertificateRow>& rows) {
+nlohmann::ordered_json CertificatesJson(const CertificatesReport& report, std::int64_t now_s) {
   nlohmann::ordered_json list = nlohmann::ordered_json::array();
-  for (const CertificateRow& row : rows) {
+  for (const CertificateRow& row : report.rows) {
     list.push_back({{"name", row.name},
                     {"id", row.id},
                     {"state", row.what},
                     {"until", TimeText(row.not_after_s)}});
   }
-  return {{"certificates", std::move(list)}};
+  const RotationRecord& record = report.rotation;
+  nlohmann::ordered_json authority = {{"phase", std::string(PhaseName(record.phase))}};
+  if (record.since_s != 0) authority["since"] = TimeText(record.since_s);
+  if (!record.word.empty()) authority["word"] = record.word;
+  if (record.phase != AuthorityPhase::kSettled) {
+    authority["wait_seconds"] = SecondsToWait(record, now_s);
+  }
+  return {{"certificates", std::move(list)}, {"authority", std::move(authority)}};
 }
 
 void AddCertsVerb(CLI::App& app, CertsOptions* options) {
@@ -285,13 +337,19 @@ void AddCertsVerb(CLI::App& app, CertsOptions* options) {
   ensure->add_option("--authority-days", options->authority_days, "How long the authority's is")
       ->check(CLI::Range(std::int64_t{1}, std::int64_t{36500}))
       ->capture_default_str();
+  ensure
+      ->add_option("--rotate-authority", options->rotate_authority,
+                   "WORD: replace the authority, once for each word, such as a date; each further "
+                   "run goes one step on")
+      ->check(CheckWord);
   ensure->footer(
       "Give each process its folder as --tls-dir. Run it again to renew what has less than a "
       "third\n"
       "of its days to go; processes see new files by themselves.\n"
       "Examples:\n"
       "  syctl certs ensure certs --trust-domain moe.example\n"
-      "  syctl certs ensure certs --also engine-a:source\n");
+      "  syctl certs ensure certs --also engine-a:source\n"
+      "  syctl certs ensure certs --rotate-authority 2027-01\n");
   CLI::App* show = verb->add_subcommand("show", "Show certificates, and how long they are valid");
   show->add_option("DIR", options->dir, "A --tls-dir, or a folder of them")->required();
   show->callback([options] { options->show = true; });

@@ -1,9 +1,9 @@
 // syctl certs: certificates for deployments that have no authority of their own. Works on folders;
 // needs no coordinator. Not for two processes at once on one folder.
 //
-//   DIR/authority/ca.crt, ca.key     the authority; only its own user may read the key
-//   DIR/identities.yaml              who has which roles
-//   DIR/NAME/                        what --tls-dir takes, for each name: services/config
+//   DIR/authority/                   the authority: ctl/certs/rotation.h; only its user may read
+//   keys DIR/identities.yaml              who has which roles DIR/NAME/                        what
+//   --tls-dir takes, for each name: services/config
 #pragma once
 
 #include <cstdint>
@@ -13,6 +13,8 @@
 #include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+
+#include "ctl/certs/rotation.h"
 
 namespace switchyard::ctl {
 
@@ -25,6 +27,7 @@ struct CertsOptions {
   std::vector<std::string> also;
   std::int64_t days = 90;              // ensure; of a certificate
   std::int64_t authority_days = 3650;  // ensure
+  std::string rotate_authority;        // ensure; a word; another one begins another rotation
 };
 
 // A folder and its certificate.
@@ -35,21 +38,28 @@ struct CertificateRow {
   std::int64_t not_after_s = 0;  // Unix time
 };
 
-// Makes what is missing: the authority, which is never replaced, and a certificate for each name.
-// One that the authority did not sign, for another id, or with less than a third of `days` to go is
-// made anew. Errors: kInvalidArgument (BAD_CONFIG) for options that do not fit, and for files that
-// are not what they should be, naming them; kFailedPrecondition (BAD_CONFIG) if the authority has
+struct CertificatesReport {
+  std::vector<CertificateRow> rows;
+  RotationRecord rotation;
+};
+
+// Makes what is missing: the authority, and a certificate for each name and for each folder that is
+// there with an id that the identities have. One that the authority did not sign, for another id,
+// or with less than a third of `days` to go is made anew. Goes on with a rotation of the authority,
+// or begins one, by one phase at most. Errors: kInvalidArgument (BAD_CONFIG) for options that do
+// not fit, and for files that are not what they should be, naming them; kNotFound (BAD_CONFIG) for
+// a file of a rotation that is missing; kFailedPrecondition (BAD_CONFIG) if the authority has
 // expired, or a file cannot be written.
-absl::StatusOr<std::vector<CertificateRow>> EnsureCertificates(const CertsOptions& options,
-                                                               std::int64_t now_s);
+absl::StatusOr<CertificatesReport> EnsureCertificates(const CertsOptions& options,
+                                                      std::int64_t now_s);
 
-// The certificate of the folder, or of every folder in it that has one. Errors: kNotFound
-// (BAD_CONFIG) if there is none; those of ReadTlsFiles and CheckTlsMaterial.
-absl::StatusOr<std::vector<CertificateRow>> ShowCertificates(const std::string& dir,
-                                                             std::int64_t now_s);
+// The certificate of the folder, or of every folder in it that has one, and how far a rotation is.
+// Errors: kNotFound (BAD_CONFIG) if there is none; those of ReadTlsFiles, CheckTlsMaterial and
+// ReadRecord.
+absl::StatusOr<CertificatesReport> ShowCertificates(const std::string& dir, std::int64_t now_s);
 
-std::string CertificatesText(const std::vector<CertificateRow>& rows, std::int64_t now_s);
-nlohmann::ordered_json CertificatesJson(const std::vector<CertificateRow>& rows);
+std::string CertificatesText(const CertificatesReport& report, std::int64_t now_s);
+nlohmann::ordered_json CertificatesJson(const CertificatesReport& report, std::int64_t now_s);
 
 // Adds "certs ensure" and "certs show" to syctl's command line. `options` outlives `app`.
 void AddCertsVerb(CLI::App& app, CertsOptions* options);

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 
 namespace switchyard::ctl {
 namespace {
@@ -30,6 +31,19 @@ bool WriteAll(int file, absl::string_view content) {
   return ::fsync(file) == 0;
 }
 
+std::string FreshOf(const NewFile& file) { return absl::StrCat(file.path, ".new"); }
+
+absl::Status WriteFresh(const NewFile& wanted) {
+  const std::string fresh = FreshOf(wanted);
+  ::unlink(fresh.c_str());  // what an earlier run left, perhaps with another mode
+  const mode_t mode = wanted.readers == FileReaders::kOwner ? 0600 : 0644;
+  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
+  if (file < 0) return Cannot("write", fresh);
+  const bool written = WriteAll(file, wanted.content);
+  ::close(file);
+  return written ? absl::OkStatus() : Cannot("write", fresh);
+}
+
 }  // namespace
 
 absl::Status MakeFolder(const std::string& path, FileReaders readers) {
@@ -44,14 +58,14 @@ absl::Status MakeFolder(const std::string& path, FileReaders readers) {
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view content, FileReaders readers) {
-  const std::string fresh = absl::StrCat(path, ".new");
-  ::unlink(fresh.c_str());  // what an earlier run left, perhaps with another mode
-  const mode_t mode = readers == FileReaders::kOwner ? 0600 : 0644;
-  const int file = ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode);
-  if (file < 0) return Cannot("write", fresh);
-  const bool written = WriteAll(file, content);
-  ::close(file);
-  if (!written || ::rename(fresh.c_str(), path.c_str()) != 0) return Cannot("write", path);
+  return WriteFiles({{path, std::string(content), readers}});
+}
+
+absl::Status WriteFiles(const std::vector<NewFile>& files) {
+  for (const NewFile& each : files) SY_RETURN_IF_ERROR(WriteFresh(each));
+  for (const NewFile& each : files) {
+    if (::rename(FreshOf(each).c_str(), each.path.c_str()) != 0) return Cannot("write", each.path);
+  }
   return absl::OkStatus();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
@@ -16,5 +17,14 @@ enum class FileReaders : std::uint8_t { kOwner, kEverybody };
 absl::Status MakeFolder(const std::string& path, FileReaders readers);
 // Replaces the file in one step, mode 600 or 644; a reader sees the old content or the new one.
 absl::Status WriteFile(const std::string& path, absl::string_view content, FileReaders readers);
+
+struct NewFile {
+  std::string path;
+  std::string content;
+  FileReaders readers = FileReaders::kOwner;
+};
+// Likewise several that belong together, such as a certificate and its key: all are on the disk
+// before the first one is replaced, so that a reader hardly ever finds the one without the other.
+absl::Status WriteFiles(const std::vector<NewFile>& files);
 
 }  // namespace switchyard::ctl

@@ -215,6 +215,7 @@ std::string Colored(absl::string_view text) {
       absl::StrAppend(&out, kBold, line, kPlain);
       continue;
     }
+    if (line.empty()) column = absl::string_view::npos;  // the end of the table
     const std::size_t at = column == absl::string_view::npos ? column : ByteOf(line, column);
     if (at == absl::string_view::npos || line[at] == ' ') {
       out += std::string(line);

@@ -90,8 +90,11 @@ absl::StatusOr<KeyedCertificate> MakeAuthority(const std::string& name, std::int
   if (key == nullptr) return Failed();
   const Certificate own = Begin(key.get(), days * kDay);
   if (own == nullptr) return Failed();
+  std::uint64_t serial = 0;
+  if (ASN1_INTEGER_get_uint64(&serial, X509_get0_serialNumber(own.get())) != 1) return Failed();
+  const std::string own_name = absl::StrCat(name, " ", absl::Hex(serial, absl::kZeroPad16));
   X509_NAME* subject = X509_get_subject_name(own.get());
-  const auto* text = reinterpret_cast<const unsigned char*>(name.c_str());
+  const auto* text = reinterpret_cast<const unsigned char*>(own_name.c_str());
   const bool good =
       X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_UTF8, text, -1, -1, 0) == 1 &&
       X509_set_issuer_name(own.get(), subject) == 1 &&

@@ -17,8 +17,10 @@ struct KeyedCertificate {
   std::string key;
 };
 
-// A self-signed certificate that may sign others, valid from an hour ago for `days` >= 1. `name` is
-// its common name, at most 64 bytes. Errors: kInternal if libcrypto fails, as below.
+// A self-signed certificate that may sign others, valid from an hour ago for `days` >= 1. Its
+// common name is `name`, at most 47 bytes, with a number that no other has: whoever trusts two
+// authorities finds that of a certificate by name, and tries no second one. Errors: kInternal if
+// libcrypto fails, as below.
 absl::StatusOr<KeyedCertificate> MakeAuthority(const std::string& name, std::int64_t days);
 
 // A certificate for server and client, valid from an hour ago for `days` or as long as the

@@ -134,6 +134,16 @@ absl::StatusOr<CertificateFacts> CheckTlsMaterial(const TlsMaterial& material,
   return facts;
 }
 
+absl::StatusOr<Validity> ValidityOf(const std::string& certificate) {
+  const Certificate first = NextCertificate(BioOf(certificate).get());
+  if (first == nullptr) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                     "the text has no certificate in PEM", {});
+  }
+  return Validity{UnixSeconds(X509_get0_notBefore(first.get())),
+                  UnixSeconds(X509_get0_notAfter(first.get()))};
+}
+
 absl::Status CheckChain(const TlsMaterial& material, const TlsFiles& files) {
   const std::vector<Certificate> authorities = CertificatesOf(material.ca);
   const std::vector<Certificate> own = CertificatesOf(material.certificate);

@@ -31,6 +31,16 @@ struct CertificateFacts {
   std::int64_t not_after_s = 0;
 };
 
+// In Unix time.
+struct Validity {
+  std::int64_t not_before_s = 0;
+  std::int64_t not_after_s = 0;
+};
+
+// Returns that of the first certificate of a PEM text. Errors: kInvalidArgument (BAD_CONFIG) if it
+// has none.
+absl::StatusOr<Validity> ValidityOf(const std::string& certificate);
+
 // A file has at most 1 MiB. Errors: kNotFound (BAD_CONFIG), naming the file, if it cannot be read.
 absl::StatusOr<TlsMaterial> ReadTlsFiles(const TlsFiles& files);
 

@@ -43,9 +43,9 @@ TEST(EnsureCertificatesTest, MakesWhatAProcessOfEachRoleOpens) {
   CertsOptions options = OptionsFor(dir);
   options.prefix = "ns/moe/";
   options.also = {"engine-a:source,observer"};
-  SY_ASSERT_OK_AND_ASSIGN(const auto rows, EnsureCertificates(options, Now()));
-  EXPECT_THAT(rows, AllOf(SizeIs(6), Each(Field(&CertificateRow::what, "made"))));
-  for (const CertificateRow& row : rows) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto report, EnsureCertificates(options, Now()));
+  EXPECT_THAT(report.rows, AllOf(SizeIs(6), Each(Field(&CertificateRow::what, "made"))));
+  for (const CertificateRow& row : report.rows) {
     SY_ASSERT_OK_AND_ASSIGN(
         const auto security,
         OpenSecurity(absl::StrCat(options.dir, "/", row.name), /*logger=*/nullptr));
@@ -70,12 +70,12 @@ TEST(EnsureCertificatesTest, KeepsWhatIsGoodAndRenewsWhatSoonEnds) {
   const std::string worker = ReadBytes(absl::StrCat(options.dir, "/worker/tls.crt"));
   options.trust_domain.clear();  // it is known now
 
-  SY_ASSERT_OK_AND_ASSIGN(auto rows, EnsureCertificates(options, Now() + 59 * kDay));
-  EXPECT_THAT(rows, Each(Field(&CertificateRow::what, "kept")));
+  SY_ASSERT_OK_AND_ASSIGN(auto report, EnsureCertificates(options, Now() + 59 * kDay));
+  EXPECT_THAT(report.rows, Each(Field(&CertificateRow::what, "kept")));
   EXPECT_EQ(ReadBytes(absl::StrCat(options.dir, "/worker/tls.crt")), worker);
 
-  SY_ASSERT_OK_AND_ASSIGN(rows, EnsureCertificates(options, Now() + 61 * kDay));
-  EXPECT_THAT(rows, Each(Field(&CertificateRow::what, "renewed")));
+  SY_ASSERT_OK_AND_ASSIGN(report, EnsureCertificates(options, Now() + 61 * kDay));
+  EXPECT_THAT(report.rows, Each(Field(&CertificateRow::what, "renewed")));
   EXPECT_NE(ReadBytes(absl::StrCat(options.dir, "/worker/tls.crt")), worker);
   EXPECT_EQ(ReadBytes(absl::StrCat(options.dir, "/authority/ca.crt")), authority);
 }
@@ -94,8 +94,8 @@ TEST(EnsureCertificatesTest, ReplacesWhatDoesNotFit) {
   dir.Write("certs/observer/tls.crt", leaf.certificate);
   dir.Write("certs/observer/tls.key", leaf.key);
 
-  SY_ASSERT_OK_AND_ASSIGN(const auto rows, EnsureCertificates(options, Now()));
-  for (const CertificateRow& row : rows) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto report, EnsureCertificates(options, Now()));
+  for (const CertificateRow& row : report.rows) {
     const bool spoiled = row.name == "worker" || row.name == "observer";
     EXPECT_EQ(row.what, spoiled ? "renewed" : "kept") << row.name;
     SY_EXPECT_OK(OpenSecurity(folder + row.name, nullptr).status());
@@ -153,13 +153,13 @@ TEST(ShowCertificatesTest, TellsTheirStates) {
   const auto state = [&](std::int64_t at) {
     auto rows = ShowCertificates(options.dir + "/worker", at);
     SY_EXPECT_OK(rows.status());
-    return rows.ok() ? rows->at(0).what : "";
+    return rows.ok() ? rows->rows.at(0).what : "";
   };
   EXPECT_EQ(state(Now()), "valid");
   EXPECT_EQ(state(Now() + 91 * kDay), "expired");
   EXPECT_EQ(state(Now() - kDay), "not yet valid");
   SY_ASSERT_OK_AND_ASSIGN(const auto all, ShowCertificates(options.dir, Now()));
-  EXPECT_THAT(all, SizeIs(5));
+  EXPECT_THAT(all.rows, SizeIs(5));
   EXPECT_THAT(ShowCertificates(dir.path(), Now()).status(),
               FailsWith(absl::StatusCode::kNotFound, Reason::kBadConfig));
 }

@@ -1,7 +1,9 @@
 #include "ctl/certs/secret_file.h"
 
+#include <filesystem>
 #include <string>
 #include <sys/stat.h>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -38,6 +40,25 @@ TEST(SecretFileTest, OnlyItsOwnerReadsASecret) {
   EXPECT_EQ(ModeOf(dir.Join("a/b")), 0700U);
   SY_EXPECT_OK(MakeFolder(dir.Join("a/b"), FileReaders::kEverybody));
   EXPECT_EQ(ModeOf(dir.Join("a/b")), 0700U) << "it keeps its mode";
+}
+
+// A key without its certificate is worse than neither.
+TEST(SecretFileTest, ReplacesNoneOfSeveralFilesIfOneCannotBeWritten) {
+  const TempDir dir;
+  const std::string key = dir.Write("key", "old key");
+  const std::string certificate = dir.Write("certificate", "old");
+  const std::vector<NewFile> both = {{key, "new key", FileReaders::kOwner},
+                                     {certificate, "new", FileReaders::kEverybody}};
+  std::filesystem::create_directory(certificate + ".new");
+  EXPECT_THAT(WriteFiles(both),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+  EXPECT_EQ(ReadBytes(key), "old key");
+  std::filesystem::remove(certificate + ".new");
+  SY_ASSERT_OK(WriteFiles(both));
+  EXPECT_EQ(ReadBytes(key), "new key");
+  EXPECT_EQ(ReadBytes(certificate), "new");
+  EXPECT_EQ(ModeOf(key), 0600U);
+  EXPECT_EQ(ModeOf(certificate), 0644U);
 }
 
 TEST(SecretFileTest, SaysWhatItCannotWrite) {

@@ -99,6 +99,7 @@ TEST(ColoredTest, ColorsHeadsAndStatesOnly) {
   EXPECT_THAT(colored, HasSubstr("live     \x1b[31mrefused\x1b[0m  a\n"));
   EXPECT_THAT(colored, HasSubstr("\n                  live b\n"));
   EXPECT_THAT(colored, HasSubstr("serving  \x1b[33mreading\x1b[0m  c\n"));
+  EXPECT_THAT(Colored(table + "\nA text follows it.\n"), HasSubstr("\nA text follows it.\n"));
   EXPECT_EQ(Colored("There are no workers.\n"), "There are no workers.\n");
   EXPECT_EQ(ColoredError("syctl: no\n"), "\x1b[31msyctl:\x1b[0m no\n");
 }
