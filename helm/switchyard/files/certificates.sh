@@ -1,7 +1,7 @@
 # Keeps the authority and the certificates of a release in Secrets: takes what there is, lets `syctl certs
 # ensure` make and renew the rest, and writes all back.
 #   API           URL of the namespace's Secrets       INSTANCE      the release, for their labels
-#   TRUST_DOMAIN, PREFIX, DAYS   as the options of syctl certs ensure
+#   TRUST_DOMAIN, PREFIX, DAYS, ROTATE_AUTHORITY   as the options of syctl certs ensure
 #   AUTHORITY     the Secret of the authority          HOLDERS       holder=Secret=roles, with spaces between
 # Files with keys are in memory, and no argument of a program has a secret.
 set -eu
@@ -30,44 +30,64 @@ request() {
   done
 }
 
-# take SECRET FOLDER FILE...: the files of a Secret, if there is one.
+# take SECRET FOLDER FILE...: the files of a Secret, if there is one. FILE? may be missing. The folder is made either
+# way: whoever uses a Secret that was deleted has no files that a rotation could count on.
 take() {
   secret=$1 folder=$2
   shift 2
+  mkdir -p "$folder"
   request GET "$API/$secret"
   case $code in
     404) return 0 ;;
     200) ;;
     *) fail "GET secret $secret: HTTP $code $(head -c 300 answer)" ;;
   esac
-  mkdir -p "$folder"
   for file; do
-    sed -n "s/.*\"$file\": *\"\([^\"]*\)\".*/\1/p" answer | base64 -d >"$folder/$file"
-    [ -s "$folder/$file" ] || fail "secret $secret has no $file. Put it back, or delete the Secret to make all anew"
+    key=${file%\?}
+    sed -n "s/.*\"$key\": *\"\([^\"]*\)\".*/\1/p" answer | base64 -d >"$folder/$key"
+    [ ! -s "$folder/$key" ] || continue
+    [ "$file" != "$key" ] || fail "secret $secret has no $file. Put it back, or delete the Secret to make all anew"
+    rm "$folder/$key"
   done
 }
 
-# put SECRET TYPE FOLDER FILE...: writes the files. A Secret that has them already stays as it is.
+# put SECRET TYPE FOLDER FILE...: writes the files. A Secret that has them already stays as it is. FILE? that is not
+# there is taken out.
 put() {
   secret=$1 type=$2 folder=$3
   shift 3
   data=
   for file; do
-    data="$data${data:+,}\"$file\":\"$(base64 "$folder/$file" | tr -d '\n')\""
+    key=${file%\?} value=null
+    [ "$file" != "$key" ] && [ ! -e "$folder/$key" ] || value="\"$(base64 "$folder/$key" | tr -d '\n')\""
+    data="$data${data:+,}\"$key\":$value"
   done
   labels="\"app.kubernetes.io/instance\":\"$INSTANCE\",\"app.kubernetes.io/part-of\":\"switchyard\""
   printf '{"apiVersion":"v1","kind":"Secret","metadata":{"name":"%s","labels":{%s}},"type":"%s","data":{%s}}' \
     "$secret" "$labels" "$type" "$data" >body
   request PATCH "$API/$secret" application/merge-patch+json
-  [ "$code" != 404 ] || request POST "$API" application/json
+  if [ "$code" = 404 ]; then
+    sed 's/,"[^"]*":null//g' body >new
+    cp new body
+    request POST "$API" application/json
+  fi
   case $code in
     200 | 201) ;;
     *) fail "cannot write secret $secret: HTTP $code $(head -c 300 answer)" ;;
   esac
 }
 
-take "$AUTHORITY" all/authority ca.crt ca.key
-set -- --trust-domain "$TRUST_DOMAIN" --prefix "$PREFIX" --days "$DAYS"
+rotation() {
+  cat all/authority/rotation.yaml 2>/dev/null || :
+}
+
+put_authority() {
+  put "$AUTHORITY" Opaque all/authority ca.crt ca.key next.crt? next.key? previous.crt? rotation.yaml?
+}
+
+take "$AUTHORITY" all/authority ca.crt ca.key next.crt? next.key? previous.crt? rotation.yaml?
+before=$(rotation)
+set -- --trust-domain "$TRUST_DOMAIN" --prefix "$PREFIX" --days "$DAYS" --rotate-authority "$ROTATE_AUTHORITY"
 for holder in $HOLDERS; do
   name=${holder%%=*} rest=${holder#*=}
   take "${rest%%=*}" "all/$name" ca.crt tls.crt tls.key
@@ -77,8 +97,15 @@ for holder in $HOLDERS; do
   esac
 done
 syctl -o table certs ensure all "$@"
-put "$AUTHORITY" Opaque all/authority ca.crt ca.key
+# First, so that no holder has what a key signed that is lost.
+put_authority
 for holder in $HOLDERS; do
   name=${holder%%=*} rest=${holder#*=}
   put "${rest%%=*}" kubernetes.io/tls "all/$name" ca.crt tls.crt tls.key
 done
+# The next phase waits from when the last Secret was written.
+if [ "$(rotation)" != "$before" ]; then
+  sed "s/^since: .*/since: $(date -u +%Y-%m-%dT%H:%M:%SZ)/" all/authority/rotation.yaml >new
+  cp new all/authority/rotation.yaml
+  put_authority
+fi

@@ -170,6 +170,9 @@
 {{- if and (ne $certificates.source "certManager") $certificates.issuerRef -}}
   {{- include "switchyard.instead" (dict "why" (printf "security.certificates.issuerRef: source %s asks no issuer." $certificates.source) "before" (printf "certificates: {source: %s, issuerRef: {...}}" $certificates.source) "after" "certificates: {source: certManager, issuerRef: {...}}") -}}
 {{- end -}}
+{{- if and (ne $certificates.source "job") $certificates.rotateAuthority -}}
+  {{- include "switchyard.instead" (dict "why" (printf "security.certificates.rotateAuthority: source %s has no authority of the release; docs/SECURITY.md says how to replace yours." $certificates.source) "before" (printf "certificates: {source: %s, rotateAuthority: %q}" $certificates.source $certificates.rotateAuthority) "after" (printf "certificates: {source: %s}" $certificates.source)) -}}
+{{- end -}}
 {{- if and (eq $certificates.source "none") .Values.security.identities -}}
   {{- include "switchyard.instead" (dict "why" "security.identities: without certificates nobody has an id." "before" "security: {certificates: {source: none}, identities: [...]}" "after" "security: {certificates: {source: job}, identities: [...]}") -}}
 {{- end -}}
