@@ -4,15 +4,16 @@
     life_test.py [--build FOLDER]
 
 Two Pods generate one text after the other, each in a session of its own, and compare it with the first; a third one
-measures a long text in a single session. The steps delete and kill workers, scale the pool, change its configuration,
-take the coordinator away, and install a second release beside it. Options and clusters as smoke_test.py; a cluster named
-by KUBECONFIG needs a default class of storage.
+measures a long text in a single session. The steps delete and kill workers, scale the pool, replace the authority of the
+certificates, change the pool's configuration, take the coordinator away, and install a second release beside it. Options
+and clusters as smoke_test.py; a cluster named by KUBECONFIG needs a default class of storage.
 """
 
 import json
 import sys
 import time
 
+import certificates
 import node
 from clients import (CLIENTS, check_the_long_session, counts, end_the_clients, errors, long_session, start, start_the_clients,
                      undisturbed)
@@ -54,6 +55,18 @@ def scale_to_six_and_three(release):
 @undisturbed
 def scale_back(release):
     workers_are(release, WORKERS)
+
+
+def uids(release):
+    return {pod["metadata"]["uid"] for pod in release.pods("coordinator", "worker")}
+
+
+@undisturbed
+def rotate_the_authority(release):
+    """The certificates get another authority, in three upgrades, and no Pod is replaced."""
+    before = uids(release)
+    certificates.rotate(release, values(release))
+    assert uids(release) == before, "a rotation has replaced Pods"
 
 
 @undisturbed
@@ -198,9 +211,9 @@ def a_second_release_with_a_long_name(release):
     call(*helm, "uninstall", name, "--wait")
 
 
-STEPS = [install, delete_a_worker, scale_to_six_and_three, scale_back, change_the_configuration, kill_a_worker, kill_a_process,
-         a_lost_step_names_its_worker, end_the_clients, take_the_coordinator_away, start_workers_before_the_coordinator,
-         a_second_release_with_a_long_name]
+STEPS = [install, delete_a_worker, scale_to_six_and_three, scale_back, rotate_the_authority, change_the_configuration,
+         kill_a_worker, kill_a_process, a_lost_step_names_its_worker, end_the_clients, take_the_coordinator_away,
+         start_workers_before_the_coordinator, a_second_release_with_a_long_name]
 
 if __name__ == "__main__":
     sys.exit(run(__doc__.split("\n\n", maxsplit=1)[0], "k8s-life", STEPS, "nobody noticed"))

@@ -8,20 +8,13 @@ cluster again. With KUBECONFIG it uses that one, whose machines have the images;
 It works in a namespace of its own, which it deletes. Exit 0 when every step did what it should.
 """
 
-import base64
-import json
 import os
-import pathlib
-import re
-import socket
-import ssl
-import subprocess
 import sys
-import tempfile
 import time
 
 import chart
 import yaml
+from certificates import Forwarded
 from release import CHART, ROOT, WORKERS, call, reference, run
 
 
@@ -99,34 +92,6 @@ def change_and_roll_back(release):
         assert not pods & {pod["metadata"]["uid"] for pod in release.pods("worker")}, verb
         assert (configuration() == before) == (verb == "rollback"), verb
     helm_test(release)
-
-
-class Forwarded:
-    """The coordinator's port on this machine, and the operator's certificate in a folder."""
-
-    def __init__(self, release):
-        self.folder = tempfile.TemporaryDirectory()
-        for file in ("ca.crt", "tls.crt", "tls.key"):
-            secret = json.loads(release.kubectl("get", "secret", "moe-switchyard-operator-tls", "-o", "json").stdout)
-            (pathlib.Path(self.folder.name) / file).write_bytes(base64.b64decode(secret["data"][file]))
-        self.process = subprocess.Popen(
-            [release.kubectl_path, "-n", release.namespace, "port-forward",
-             "service/moe-switchyard-coordinator", ":7700"], stdout=subprocess.PIPE, text=True)
-        self.port = int(re.search(r"127.0.0.1:(\d+)", self.process.stdout.readline()).group(1))
-
-    def serial(self):
-        """That of the certificate with which the coordinator answers now."""
-        context = ssl.create_default_context(cafile=f"{self.folder.name}/ca.crt")
-        context.check_hostname = False
-        context.load_cert_chain(f"{self.folder.name}/tls.crt", f"{self.folder.name}/tls.key")
-        with socket.create_connection(("127.0.0.1", self.port), timeout=5) as plain:
-            with context.wrap_socket(plain) as secured:
-                return secured.getpeercert()["serialNumber"]
-
-    def close(self):
-        self.process.terminate()
-        self.process.wait(10)
-        self.folder.cleanup()
 
 
 def renew_certificates(release):
