@@ -23,16 +23,18 @@ from release import CLUSTER, ROOT, call, start_cluster, timed
 
 STATE = ROOT / "out/k8s-all"
 # Rounds, one after the other; in each, lanes beside each other; in each lane, tests one after the other. Floods and searches
-# of what is told wait most of their time, those of life have bounds in seconds, and while there are other machines the real one takes
-# no Pods of other tests.
+# of what is told wait most of their time, and so does a rotation; those of life have bounds in seconds, and while there are other machines
+# the real one takes no Pods of other tests.
+ROTATION = "rotate_the_authority"
 ROUNDS = [
     [[("k8s-drills", "drills_test.py")],
+     [(f"k8s-life, {ROTATION}", "life_test.py", "--only", f"install,{ROTATION},end_the_clients")],
      [("k8s-smoke", "smoke_test.py"),
       ("k8s-smoke, Helm 4", "smoke_test.py", "--helm", "4", "--only",
        "install,helm_test,upgrade_to_the_same,change_and_roll_back,uninstall"),
       ("k8s-models", "models_test.py"), ("k8s-groups", "groups_test.py"), ("k8s-doctor", "doctor_test.py"),
       ("k8s-scrape", "scrape_test.py")]],
-    [[("k8s-life", "life_test.py"), ("k8s-examples", "examples_test.py")]],
+    [[("k8s-life", "life_test.py", "--without", ROTATION), ("k8s-examples", "examples_test.py")]],
 ]
 LIMIT_S = 1800  # of a test
 STEP = re.compile(r"^(\w+) +(\d+\.\d) s$")

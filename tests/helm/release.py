@@ -188,6 +188,7 @@ def run(description, name, steps, summary):
     parser.add_argument("--node", type=pathlib.Path,
                         help="the state of a node of tests/k8s/cluster that is up and has the images, and stays as it is")
     parser.add_argument("--only", default="", metavar="STEP,...", help="only these steps; most need the first")
+    parser.add_argument("--without", default="", metavar="STEP,...", help="all steps but these")
     options = parser.parse_args()
     state = options.node or ROOT / "out" / name
     if options.node:
@@ -199,6 +200,7 @@ def run(description, name, steps, summary):
             start_cluster(options, state)
         release = Release(options)
         chosen = [step for step in steps if not options.only or step.__name__ in options.only.split(",")]
+        chosen = [step for step in chosen if step.__name__ not in options.without.split(",")]
         try:
             for step in chosen:
                 timed(step.__name__, step, release)
