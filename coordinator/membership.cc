@@ -33,6 +33,19 @@ bool IsAllowed(const Member& member, const Plan* serving) {
          (serving != nullptr && serving->FindWorker(member.id).has_value());
 }
 
+// Takes over what a worker says of itself.
+void CopyFacts(const Register& request, Member* member) {
+  member->id = request.worker_id;
+  member->incarnation = request.incarnation;
+  member->secret = request.secret;
+  member->endpoint = request.endpoint;
+  member->pool = request.pool;
+  member->release = request.release;
+  member->capabilities = request.capabilities;
+  member->checks_opener = request.checks_opener;
+  member->grant_keys = request.grant_keys;
+}
+
 }  // namespace
 
 GrantKeys Member::KeysOf(const std::string& deployment) const {
@@ -161,15 +174,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   if (member.endpoint != request.endpoint) {
     member.reached = member.dialing = member.witnessed = false;
   }
-  member.id = request.worker_id;
-  member.incarnation = request.incarnation;
-  member.secret = request.secret;
-  member.endpoint = request.endpoint;
-  member.pool = request.pool;
-  member.release = request.release;
-  member.capabilities = request.capabilities;
-  member.checks_opener = request.checks_opener;
-  member.grant_keys = request.grant_keys;
+  CopyFacts(request, &member);
   const auto duty = duties_.find(member.id);
   member.duty = duty == duties_.end() ? WorkerDuty::kServe : duty->second;
   member.stream = stream;
