@@ -13,6 +13,7 @@ import os
 import pathlib
 import platform
 import re
+import signal
 import subprocess
 import sys
 import threading
@@ -63,26 +64,29 @@ class Memory:
 
 
 class Lane(threading.Thread):
-    """Runs its tests one after the other, until one fails; prints their lines, and keeps how long each step took."""
+    """Runs its tests one after the other; prints their lines, and keeps how long each step took."""
 
     def __init__(self, tests, build):
         super().__init__()
         self.tests, self.build = tests, build
         self.kubectl = pathlib.Path(call(CLUSTER, "tools").stdout.strip()) / "kubectl"
-        self.rows, self.failed = [], []  # (test, step, seconds)
+        self.rows = []  # (test, step, seconds)
+        self.failed = [name for name, *_ in tests]  # until they have passed
         self.start()
 
     def run(self):
         for name, *words in self.tests:
             begin = time.monotonic()
-            if not self.run_one(name, words):
-                self.failed.append(name)
+            if self.run_one(name, words):
+                self.failed.remove(name)
             self.rows.append((name, "", time.monotonic() - begin))
 
     def run_one(self, name, words):
         command = [str(ROOT / "tests/helm" / words[0]), *words[1:], "--node", str(STATE), "--build", str(self.build)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as process:
-            limit = threading.Timer(LIMIT_S, process.terminate)
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              start_new_session=True) as process:
+            # With all that it started, which has this pipe as well.
+            limit = threading.Timer(LIMIT_S, os.killpg, (process.pid, signal.SIGKILL))
             limit.start()
             for line in process.stdout:
                 print(f"{name}: {line.rstrip()}", flush=True)

@@ -177,6 +177,14 @@ def start_cluster(options, state):
         timed("load", call, CLUSTER, "--state", state, "load", *pathlib.Path(images).glob("*.tar"))
 
 
+def choose(steps, options):
+    """Those that --only and --without leave; a name that no step has is an error."""
+    only, without = (set(filter(None, words.split(","))) for words in (options.only, options.without))
+    unknown = (only | without) - {step.__name__ for step in steps}
+    assert not unknown, f"no such step: {', '.join(sorted(unknown))}"
+    return [step for step in steps if (not only or step.__name__ in only) and step.__name__ not in without]
+
+
 def run(description, name, steps, summary):
     """The main function of a test: each step gets the release. `name` is that of its cluster."""
     parser = argparse.ArgumentParser(description=description)
@@ -199,8 +207,7 @@ def run(description, name, steps, summary):
         if own:
             start_cluster(options, state)
         release = Release(options)
-        chosen = [step for step in steps if not options.only or step.__name__ in options.only.split(",")]
-        chosen = [step for step in chosen if step.__name__ not in options.without.split(",")]
+        chosen = choose(steps, options)
         try:
             for step in chosen:
                 timed(step.__name__, step, release)
