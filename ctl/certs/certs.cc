@@ -87,10 +87,11 @@ absl::StatusOr<std::vector<Holder>> HoldersOf(const CertsOptions& options,
   return holders;
 }
 
-// Adds those whose folders are there already, though the options do not name them any more, and
-// whose ids the table has: a rotation must leave nobody behind.
+// Adds those whose folders are there already, though the options do not name them any more, whose
+// ids the table has and whose certificates are this authority's: a rotation must leave none of them
+// behind, and what others have issued is not ours to replace.
 absl::Status AddPresent(const CertsOptions& options, const std::string& identities,
-                        std::vector<Holder>* holders) {
+                        const Authority& authority, std::vector<Holder>* holders) {
   if (!Exists(identities)) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(const IdentityTable table, ReadIdentities(identities));
   std::vector<Holder> present;
@@ -104,7 +105,8 @@ absl::Status AddPresent(const CertsOptions& options, const std::string& identiti
     const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(files);
     if (!material.ok()) continue;
     const absl::StatusOr<CertificateFacts> facts = CheckTlsMaterial(*material, files);
-    if (facts.ok() && table.Find(facts->id) != nullptr) present.push_back({name, facts->id, ""});
+    if (!facts.ok() || table.Find(facts->id) == nullptr) continue;
+    if (HasSigned(authority, material->certificate)) present.push_back({name, facts->id, ""});
   }
   std::sort(present.begin(), present.end(),
             [](const Holder& one, const Holder& other) { return one.name < other.name; });
@@ -173,16 +175,18 @@ bool HasIt(const std::string& folder, const Authority& authority) {
          CheckIssuer(material->certificate, authority.current.certificate).ok();
 }
 
-// The authority, in the phase that this run is about.
+// The authority, in the phase that this run is about. Adds to the holders whoever has a certificate
+// of it.
 absl::StatusOr<Authority> EnsureAuthority(const CertsOptions& options, const std::string& domain,
-                                          const std::vector<Holder>& holders, std::int64_t now_s) {
+                                          const std::string& identities, std::int64_t now_s,
+                                          std::vector<Holder>* holders) {
   const AuthorityOrder order{.name = absl::StrCat("Switchyard ", domain).substr(0, 47),
                              .days = options.authority_days,
                              .word = options.rotate_authority};
   const std::string folder = Join(options.dir, kAuthorityFolder);
-  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
   SY_ASSIGN_OR_RETURN(Authority authority, OpenAuthority(folder, order));
-  const bool all_have_it = std::all_of(holders.begin(), holders.end(), [&](const Holder& holder) {
+  SY_RETURN_IF_ERROR(AddPresent(options, identities, authority, holders));
+  const bool all_have_it = std::all_of(holders->begin(), holders->end(), [&](const Holder& holder) {
     return HasIt(Join(options.dir, holder.name), authority);
   });
   SY_RETURN_IF_ERROR(TakeStep(order, all_have_it, now_s, &authority));
@@ -254,8 +258,11 @@ absl::StatusOr<CertificatesReport> EnsureCertificates(const CertsOptions& option
   const std::string identities = Join(options.dir, kIdentitiesFile);
   SY_ASSIGN_OR_RETURN(const std::string domain, DomainOf(options, identities));
   SY_ASSIGN_OR_RETURN(std::vector<Holder> holders, HoldersOf(options, domain));
-  SY_RETURN_IF_ERROR(AddPresent(options, identities, &holders));
-  SY_ASSIGN_OR_RETURN(const Authority authority, EnsureAuthority(options, domain, holders, now_s));
+  const std::string folder = Join(options.dir, kAuthorityFolder);
+  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
+  SY_ASSIGN_OR_RETURN(const FolderLock lock, FolderLock::Take(folder));
+  SY_ASSIGN_OR_RETURN(const Authority authority,
+                      EnsureAuthority(options, domain, identities, now_s, &holders));
   SY_ASSIGN_OR_RETURN(const std::string table, EnsureIdentities(identities, holders));
   CertificatesReport report{.rows = {}, .rotation = authority.record};
   for (const Holder& each : holders) {
@@ -311,7 +318,7 @@ nlohmann::ordered_json CertificatesJson(const CertificatesReport& report, std::i
   const RotationRecord& record = report.rotation;
   nlohmann::ordered_json authority = {{"phase", std::string(PhaseName(record.phase))}};
   if (record.since_s != 0) authority["since"] = TimeText(record.since_s);
-  if (!record.word.empty()) authority["word"] = record.word;
+  if (!record.words.empty()) authority["word"] = record.words.back();
   if (record.phase != AuthorityPhase::kSettled) {
     authority["wait_seconds"] = SecondsToWait(record, now_s);
   }

@@ -1,9 +1,9 @@
 // syctl certs: certificates for deployments that have no authority of their own. Works on folders;
-// needs no coordinator. Not for two processes at once on one folder.
+// needs no coordinator. A second process on one folder is refused while the first one works.
 //
-//   DIR/authority/                   the authority: ctl/certs/rotation.h; only its user may read
-//   keys DIR/identities.yaml              who has which roles DIR/NAME/                        what
-//   --tls-dir takes, for each name: services/config
+//   DIR/authority/          the authority, whose keys only its user may read: ctl/certs/rotation.h
+//   DIR/identities.yaml     who has which roles
+//   DIR/NAME/               what --tls-dir takes, for each name: services/config
 #pragma once
 
 #include <cstdint>

@@ -31,6 +31,7 @@ constexpr char kTimeForm[] = "%Y-%m-%dT%H:%M:%SZ";
 // Stands between two authorities in previous.crt. Readers of PEM skip it.
 constexpr char kBefore[] = "# before it:\n";
 constexpr std::size_t kPreviousMax = 16;
+constexpr std::int64_t kLastSecond = 253402300799;  // of the year 9999
 
 std::string Join(const std::string& folder, absl::string_view name) {
   return absl::StrCat(folder, "/", name);
@@ -72,22 +73,28 @@ bool ParseLine(absl::string_view line, RotationRecord* record) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(line, absl::MaxSplits(": ", 1));
   if (parts.first == "phase") return ParsePhase(parts.second, &record->phase);
   if (parts.first == "word") {
-    record->word = parts.second;
-    return true;
+    record->words.push_back(parts.second);
+    return record->words.size() <= kWordsMax;
   }
   absl::Time since;
   if (parts.first != "since" || !absl::ParseTime(kTimeForm, parts.second, &since, nullptr)) {
     return false;
   }
   record->since_s = absl::ToUnixSeconds(since);
-  return true;
+  return record->since_s > 0 && record->since_s <= kLastSecond;
+}
+
+void AddWord(const std::string& word, RotationRecord* record) {
+  if (word.empty()) return;
+  record->words.push_back(word);
+  if (record->words.size() > kWordsMax) record->words.erase(record->words.begin());
 }
 
 absl::Status WriteRecord(const Authority& authority) {
   const RotationRecord& record = authority.record;
   std::string text = absl::StrCat("phase: ", PhaseName(record.phase), "\n");
   if (record.since_s != 0) absl::StrAppend(&text, "since: ", TimeText(record.since_s), "\n");
-  if (!record.word.empty()) absl::StrAppend(&text, "word: ", record.word, "\n");
+  for (const std::string& word : record.words) absl::StrAppend(&text, "word: ", word, "\n");
   return WriteFile(Join(authority.folder, kRecordFile), text, FileReaders::kEverybody);
 }
 
@@ -103,6 +110,17 @@ absl::Status WritePair(const std::string& folder, absl::string_view certificate,
                        absl::string_view key, const KeyedCertificate& pair) {
   return WriteFiles({{Join(folder, key), pair.key, FileReaders::kOwner},
                      {Join(folder, certificate), pair.certificate, FileReaders::kEverybody}});
+}
+
+// Issuing fails for a pair that does not belong together.
+absl::Status CheckNext(const Authority& authority) {
+  const absl::Status tried = IssueCertificate(authority.next, "spiffe://check/pair", 1).status();
+  if (tried.ok()) return tried;
+  const std::string file = Join(authority.folder, kNextFile);
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                   absl::StrCat(file, " and ", kNextKeyFile, ": ", tried.message(),
+                                "; put both back as one run made them"),
+                   {{"file", file}});
 }
 
 void RemoveNext(const std::string& folder) {
@@ -122,7 +140,7 @@ absl::Status Announce(const AuthorityOrder& order, Authority* authority) {
   SY_ASSIGN_OR_RETURN(authority->next, MakeAuthority(order.name, order.days));
   SY_RETURN_IF_ERROR(WritePair(authority->folder, kNextFile, kNextKeyFile, authority->next));
   authority->record.phase = AuthorityPhase::kAnnounced;
-  if (!order.word.empty()) authority->record.word = order.word;
+  AddWord(order.word, &authority->record);
   return WriteRecord(*authority);
 }
 
@@ -140,11 +158,39 @@ absl::Status Switch(Authority* authority) {
   return FinishSwitch(authority);
 }
 
-absl::StatusOr<bool> IsWanted(const AuthorityOrder& order, const Authority& authority,
-                              std::int64_t now_s) {
-  if (!order.word.empty() && order.word != authority.record.word) return true;
-  SY_ASSIGN_OR_RETURN(const Validity life, ValidityOf(authority.current.certificate));
+bool IsWanted(const AuthorityOrder& order, const Authority& authority, const Validity& life,
+              std::int64_t now_s) {
+  const std::vector<std::string>& words = authority.record.words;
+  const bool is_new = std::find(words.begin(), words.end(), order.word) == words.end();
+  if (!order.word.empty() && is_new) return true;
   return (life.not_after_s - now_s) * 3 < life.not_after_s - life.not_before_s;
+}
+
+absl::StatusOr<Validity> LifeOf(const Authority& authority) {
+  absl::StatusOr<Validity> life = ValidityOf(authority.current.certificate);
+  if (life.ok()) return life;
+  const std::string file = Join(authority.folder, kCaFile);
+  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                   absl::StrCat(file, ": ", life.status().message(), "; put it back"),
+                   {{"file", file}});
+}
+
+// An authority where there is none. Files of a rotation without the authority that they are of are
+// somebody's loss, which another authority would hide.
+absl::StatusOr<Authority> MakeFirst(const AuthorityOrder& order, Authority out) {
+  for (const char* file : {kNextFile, kNextKeyFile, kPreviousFile}) {
+    if (!Exists(Join(out.folder, file))) continue;
+    const std::string missing = Join(out.folder, kCaFile);
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                     absl::StrCat(missing, " is missing, but ", file, " is there; put it back, or ",
+                                  "remove the folder to make everything anew"),
+                     {{"file", missing}});
+  }
+  AddWord(order.word, &out.record);
+  if (!order.word.empty()) SY_RETURN_IF_ERROR(WriteRecord(out));
+  SY_ASSIGN_OR_RETURN(out.current, MakeAuthority(order.name, order.days));
+  SY_RETURN_IF_ERROR(WritePair(out.folder, kCaFile, kAuthorityKeyFile, out.current));
+  return out;
 }
 
 void AddTo(std::string* bundle, const std::string& certificate) {
@@ -177,7 +223,8 @@ std::string RotationText(const RotationRecord& record, std::int64_t now_s) {
   const std::string since = TimeText(record.since_s);
   if (record.phase == AuthorityPhase::kSettled) {
     return absl::StrCat("The authority was replaced at ", since,
-                        "; those of before are trusted no more.\n");
+                        "; no ca.crt here has one of before. Whoever has copies needs the new "
+                        "ones.\n");
   }
   const std::int64_t wait_s = SecondsToWait(record, now_s);
   const std::string again = absl::StrCat(
@@ -186,11 +233,11 @@ std::string RotationText(const RotationRecord& record, std::int64_t now_s) {
   if (record.phase == AuthorityPhase::kAnnounced) {
     return absl::StrCat("The next authority is announced, since ", since,
                         ": every ca.crt has it too. ", again,
-                        "again, which issues certificates of it.\n");
+                        "again: it then issues certificates from the next authority.\n");
   }
   return absl::StrCat("The authority is switched, since ", since,
                       ": certificates are of the new one, every ca.crt has both. ", again,
-                      "again, which ends the trust in the old one.\n");
+                      "again: it then ends the trust in the old one.\n");
 }
 
 absl::StatusOr<RotationRecord> ReadRecord(const std::string& folder) {
@@ -198,23 +245,22 @@ absl::StatusOr<RotationRecord> ReadRecord(const std::string& folder) {
   RotationRecord record;
   if (!Exists(path)) return record;
   SY_ASSIGN_OR_RETURN(const std::string text, ReadConfigBytes(path));
+  bool has_phase = false;
   for (const absl::string_view each : absl::StrSplit(text, '\n')) {
     const absl::string_view line = absl::StripTrailingAsciiWhitespace(each);
     if (!line.empty() && !ParseLine(line, &record)) return BadRecord(path, line);
+    has_phase = has_phase || absl::StartsWith(line, "phase: ");
   }
+  // What is damaged must not end the trust in an authority.
+  const bool waits = record.phase != AuthorityPhase::kSettled;
+  if (!has_phase || (waits && record.since_s == 0)) return BadRecord(path, "");
   return record;
 }
 
 absl::StatusOr<Authority> OpenAuthority(const std::string& folder, const AuthorityOrder& order) {
   Authority out;
   out.folder = folder;
-  if (!Exists(Join(folder, kCaFile))) {
-    out.record.word = order.word;
-    if (!order.word.empty()) SY_RETURN_IF_ERROR(WriteRecord(out));
-    SY_ASSIGN_OR_RETURN(out.current, MakeAuthority(order.name, order.days));
-    SY_RETURN_IF_ERROR(WritePair(folder, kCaFile, kAuthorityKeyFile, out.current));
-    return out;
-  }
+  if (!Exists(Join(folder, kCaFile))) return MakeFirst(order, std::move(out));
   SY_ASSIGN_OR_RETURN(out.record, ReadRecord(folder));
   SY_ASSIGN_OR_RETURN(out.current, ReadPair(folder, kCaFile, kAuthorityKeyFile));
   const std::string previous = Join(folder, kPreviousFile);
@@ -231,6 +277,7 @@ absl::StatusOr<Authority> OpenAuthority(const std::string& folder, const Authori
       out.record.phase == AuthorityPhase::kSwitched && Exists(Join(folder, kNextFile));
   if (announced || half_switched) {
     SY_ASSIGN_OR_RETURN(out.next, ReadPair(folder, kNextFile, kNextKeyFile));
+    SY_RETURN_IF_ERROR(CheckNext(out));
   }
   if (half_switched) SY_RETURN_IF_ERROR(FinishSwitch(&out));
   if (!announced) RemoveNext(folder);
@@ -240,11 +287,17 @@ absl::StatusOr<Authority> OpenAuthority(const std::string& folder, const Authori
 absl::Status TakeStep(const AuthorityOrder& order, bool all_have_it, std::int64_t now_s,
                       Authority* authority) {
   RotationRecord& record = authority->record;
+  SY_ASSIGN_OR_RETURN(const Validity life, LifeOf(*authority));
+  const bool expired = life.not_after_s <= now_s;
   if (record.phase == AuthorityPhase::kSettled) {
-    SY_ASSIGN_OR_RETURN(const bool wanted, IsWanted(order, *authority, now_s));
-    if (!wanted) return absl::OkStatus();
+    if (!IsWanted(order, *authority, life, now_s)) return absl::OkStatus();
     record.since_s = now_s;
-    return Announce(order, authority);
+    SY_RETURN_IF_ERROR(Announce(order, authority));
+    return expired ? Switch(authority) : absl::OkStatus();
+  }
+  if (expired && record.phase == AuthorityPhase::kAnnounced) {
+    record.since_s = now_s;
+    return Switch(authority);
   }
   if (!all_have_it || record.since_s > now_s) {
     record.since_s = now_s;
@@ -255,6 +308,12 @@ absl::Status TakeStep(const AuthorityOrder& order, bool all_have_it, std::int64_
   if (record.phase == AuthorityPhase::kAnnounced) return Switch(authority);
   record.phase = AuthorityPhase::kSettled;
   return WriteRecord(*authority);
+}
+
+bool HasSigned(const Authority& authority, const std::string& certificate) {
+  const auto by = [&](const std::string& issuer) { return CheckIssuer(certificate, issuer).ok(); };
+  return by(authority.current.certificate) || by(authority.next.certificate) ||
+         std::any_of(authority.previous.begin(), authority.previous.end(), by);
 }
 
 std::string BundleOf(const Authority& authority, std::string bundle) {

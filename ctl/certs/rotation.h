@@ -14,7 +14,7 @@
 //   FOLDER/rotation.yaml        the record; without it the authority has settled
 //
 // A file is replaced in one step, and whatever happens between two of them, the next run goes on.
-// Not for two processes at once on one folder.
+// Not for two processes at once on one folder (FolderLock).
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,11 @@ absl::string_view PhaseName(AuthorityPhase phase);
 struct RotationRecord {
   AuthorityPhase phase = AuthorityPhase::kSettled;
   std::int64_t since_s = 0;  // Unix time; zero: there has been no rotation
-  std::string word;          // the last --rotate-authority that began one
+  // Each --rotate-authority that began one, the last one last; at most kWordsMax.
+  std::vector<std::string> words;
 };
+inline constexpr std::size_t kWordsMax = 16;
+
 // Zero where nothing has to wait.
 std::int64_t SecondsToWait(const RotationRecord& record, std::int64_t now_s);
 // One line, for whoever has to go on; empty if there has been no rotation.
@@ -65,16 +68,19 @@ struct AuthorityOrder {
 // file that is missing, wrong, or cannot be written.
 absl::StatusOr<RotationRecord> ReadRecord(const std::string& folder);
 // The authority of a folder that exists, made if it is not there. Finishes what a run left half
-// done.
+// done. A next authority whose key is not its own is refused before anything is written.
 absl::StatusOr<Authority> OpenAuthority(const std::string& folder, const AuthorityOrder& order);
 
 // Goes one phase on if it is time. `all_have_it`: before this run every holder already had the
 // bundle of the phase and, after the switch, a certificate of the current authority. Otherwise the
-// wait begins anew. A rotation begins if `order` has a word that is not the last one's, or less
-// than a third of the current authority's life is left. The caller then writes what the holders
-// have to have.
+// wait begins anew. A rotation begins if `order` has a word that began none so far, or less than a
+// third of the current authority's life is left; one that has expired is switched at once, since
+// nobody's certificate is valid. The caller then writes what the holders have to have.
 absl::Status TakeStep(const AuthorityOrder& order, bool all_have_it, std::int64_t now_s,
                       Authority* authority);
+
+// Whether this authority, the next one or one of before has signed the certificate.
+bool HasSigned(const Authority& authority, const std::string& certificate);
 
 // The bundle with what the phase needs and without what it has to lack; all others in it stay.
 std::string BundleOf(const Authority& authority, std::string bundle);

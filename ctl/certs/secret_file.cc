@@ -4,6 +4,7 @@
 #include <cstring>
 #include <fcntl.h>
 #include <filesystem>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -55,6 +56,21 @@ absl::Status MakeFolder(const std::string& path, FileReaders readers) {
     return absl::OkStatus();
   }
   return Cannot("make the folder", path);
+}
+
+absl::StatusOr<FolderLock> FolderLock::Take(const std::string& path) {
+  const int file = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (file < 0) return Cannot("open", path);
+  FolderLock lock(file);
+  if (::flock(file, LOCK_EX | LOCK_NB) == 0) return lock;
+  if (errno != EWOULDBLOCK) return Cannot("lock", path);
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+                   absl::StrCat("another process works on ", path, "; run this again when it ends"),
+                   {{"file", path}});
+}
+
+FolderLock::~FolderLock() {
+  if (file_ >= 0) ::close(file_);
 }
 
 absl::Status WriteFile(const std::string& path, absl::string_view content, FileReaders readers) {

@@ -81,6 +81,12 @@ rotation() {
   cat all/authority/rotation.yaml 2>/dev/null || :
 }
 
+# since TIME: writes it down as the beginning of the phase.
+since() {
+  sed "s/^since: .*/since: $1/" all/authority/rotation.yaml >new
+  cp new all/authority/rotation.yaml
+}
+
 put_authority() {
   put "$AUTHORITY" Opaque all/authority ca.crt ca.key next.crt? next.key? previous.crt? rotation.yaml?
 }
@@ -96,16 +102,19 @@ for holder in $HOLDERS; do
     *) set -- "$@" --also "$name:${rest#*=}" ;;
   esac
 done
-syctl -o table certs ensure all "$@"
-# First, so that no holder has what a key signed that is lost.
+syctl -o table certs ensure all "$@" || fail "the files of all/authority are those of the secret $AUTHORITY"
+# First, so that no holder has what a key signed that is lost. A run that ends before the last Secret leaves a time to
+# come, with which the wait begins anew.
+changed=
+[ "$(rotation)" = "$before" ] || changed=yes
+[ -z "$changed" ] || rotation | grep -q '^phase: settled' || since 9999-12-31T00:00:00Z
 put_authority
 for holder in $HOLDERS; do
   name=${holder%%=*} rest=${holder#*=}
   put "${rest%%=*}" kubernetes.io/tls "all/$name" ca.crt tls.crt tls.key
 done
 # The next phase waits from when the last Secret was written.
-if [ "$(rotation)" != "$before" ]; then
-  sed "s/^since: .*/since: $(date -u +%Y-%m-%dT%H:%M:%SZ)/" all/authority/rotation.yaml >new
-  cp new all/authority/rotation.yaml
+if [ -n "$changed" ]; then
+  since "$(date -u +%Y-%m-%dT%H:%M:%SZ)"
   put_authority
 fi

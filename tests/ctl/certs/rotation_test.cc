@@ -15,6 +15,7 @@
 
 #include "core/base/error.h"
 #include "ctl/certs/certs.h"
+#include "ctl/certs/secret_file.h"
 #include "ctl/syctl.h"
 #include "services/config/security_files.h"
 #include "services/security/certificate.h"
@@ -154,7 +155,23 @@ TEST_F(RotationTest, AnotherWordBeginsTheNextRotationOnceThisOneHasSettled) {
   EXPECT_EQ(EnsureAfter(kPhaseSeconds).rotation.phase, AuthorityPhase::kSettled);
   const CertificatesReport report = EnsureAfter(1);
   EXPECT_EQ(report.rotation.phase, AuthorityPhase::kAnnounced);
-  EXPECT_EQ(report.rotation.word, "b");
+  EXPECT_EQ(report.rotation.words, (std::vector<std::string>{"a", "b"}));
+}
+
+// As when a file in a repository still has the word of before.
+TEST_F(RotationTest, AWordBeginsOneRotationAlsoAfterAnotherOne) {
+  Begin();
+  for (const char* word : {"a", "a", "b", "b", "b"}) {
+    options_.rotate_authority = word;
+    EnsureAfter(kPhaseSeconds);
+  }
+  options_.rotate_authority = "a";
+  EXPECT_EQ(EnsureAfter(kPhaseSeconds).rotation.phase, AuthorityPhase::kSettled);
+  for (std::size_t i = 0; i <= kWordsMax; ++i) {
+    options_.rotate_authority = absl::StrCat("word-", i);
+    for (int phase = 0; phase < 3; ++phase) EnsureAfter(kPhaseSeconds);
+  }
+  EXPECT_EQ(Ensure().rotation.words.size(), kWordsMax);
 }
 
 TEST_F(RotationTest, ANewAuthorityTakesTheWordAndIsNotReplaced) {
@@ -169,7 +186,27 @@ TEST_F(RotationTest, BeginsByItselfWhenAThirdOfTheAuthoritysLifeIsLeft) {
   EXPECT_EQ(EnsureAfter(199 * kDay).rotation.phase, AuthorityPhase::kSettled);
   const CertificatesReport report = EnsureAfter(2 * kDay);
   EXPECT_EQ(report.rotation.phase, AuthorityPhase::kAnnounced);
-  EXPECT_EQ(report.rotation.word, "");
+  EXPECT_TRUE(report.rotation.words.empty());
+}
+
+// Nobody has a valid certificate, so that there is nothing to wait for.
+TEST_F(RotationTest, AnExpiredAuthorityIsSwitchedAtOnce) {
+  options_.authority_days = 300;
+  Ensure();
+  const std::string old_ca = Read("authority/ca.crt");
+  const CertificatesReport report = EnsureAfter(301 * kDay);
+  EXPECT_EQ(report.rotation.phase, AuthorityPhase::kSwitched);
+  EXPECT_THAT(report.rows, Each(Field(&CertificateRow::what, "renewed")));
+  for (const char* role : kRoles) SY_EXPECT_OK(OpenSecurity(PathOf(role), nullptr).status());
+  EXPECT_EQ(EnsureAfter(kPhaseSeconds).rotation.phase, AuthorityPhase::kSettled);
+  EXPECT_NE(Read("worker/ca.crt"), old_ca);
+}
+
+TEST_F(RotationTest, AnAnnouncedOneIsSwitchedWhenTheCurrentOneExpires) {
+  options_.authority_days = 300;
+  Begin();
+  dir_.Write("certs/observer/ca.crt", Read("authority/ca.crt"));
+  EXPECT_EQ(EnsureAfter(301 * kDay).rotation.phase, AuthorityPhase::kSwitched);
 }
 
 // Each of them would otherwise meet peers that do not know its authority yet.
@@ -236,6 +273,23 @@ TEST_F(RotationTest, FoldersThatAreThereTakePart) {
   EXPECT_EQ(Read("engine-a/ca.crt"), Read("authority/ca.crt"));
 }
 
+// A certificate of somebody else's authority, whose key is nowhere else.
+TEST_F(RotationTest, CertificatesOfOthersStay) {
+  Ensure();
+  SY_ASSERT_OK_AND_ASSIGN(const KeyedCertificate other, MakeAuthority("other", 10));
+  SY_ASSERT_OK_AND_ASSIGN(const KeyedCertificate leaf,
+                          IssueCertificate(other, "spiffe://moe.example/worker", 10));
+  std::filesystem::create_directory(PathOf("engine-b"));
+  dir_.Write("certs/engine-b/ca.crt", other.certificate);
+  dir_.Write("certs/engine-b/tls.crt", leaf.certificate);
+  dir_.Write("certs/engine-b/tls.key", leaf.key);
+  options_.rotate_authority = "a";
+  for (int phase = 0; phase < 3; ++phase) EnsureAfter(kPhaseSeconds);
+  EXPECT_EQ(Read("engine-b/ca.crt"), other.certificate);
+  EXPECT_EQ(Read("engine-b/tls.crt"), leaf.certificate);
+  EXPECT_EQ(Read("engine-b/tls.key"), leaf.key);
+}
+
 // A folder that was away for two rotations, as that of a pool that is installed again.
 TEST_F(RotationTest, WhoComesBackTrustsNoAuthorityOfBefore) {
   Ensure();
@@ -254,7 +308,10 @@ TEST_F(RotationTest, SaysWhichFileIsMissingOrWrong) {
   const auto missing = FailsWith(absl::StatusCode::kNotFound, Reason::kBadConfig);
   Begin();
   const Files announced = AllFiles();
-  for (const char* text : {"phase: gone\n", "since: yesterday\n", "nonsense\n"}) {
+  for (const char* text :
+       {"phase: gone\n", "since: yesterday\n", "nonsense\n", "", "since: 2027-01-01T00:00:00Z\n",
+        "phase: announced\n", "phase: switched\nsince: infinite-past\n",
+        "phase: announced\nsince: infinite-future\n"}) {
     dir_.Write("certs/authority/rotation.yaml", text);
     const absl::Status status = EnsureCertificates(options_, now_s_).status();
     EXPECT_THAT(status, bad) << text;
@@ -266,10 +323,37 @@ TEST_F(RotationTest, SaysWhichFileIsMissingOrWrong) {
     std::filesystem::remove(PathOf(absl::StrCat("authority/", file)));
     EXPECT_THAT(EnsureCertificates(options_, now_s_).status(), missing) << file;
   }
+  // Of two runs at once, say.
+  SY_ASSERT_OK_AND_ASSIGN(const KeyedCertificate other, MakeAuthority("other", 10));
+  for (const std::string& key : {other.key, std::string(), std::string("no key")}) {
+    Restore(announced);
+    dir_.Write("certs/authority/next.key", key);
+    now_s_ += kPhaseSeconds;
+    const absl::Status status = EnsureCertificates(options_, now_s_).status();
+    EXPECT_THAT(status, bad);
+    EXPECT_THAT(std::string(status.message()), HasSubstr("next.key"));
+    EXPECT_EQ(Read("authority/ca.key"), announced.at(PathOf("authority/ca.key")));
+    now_s_ -= kPhaseSeconds;
+  }
+  Restore(announced);
+  std::filesystem::remove(PathOf("authority/ca.crt"));
+  EXPECT_THAT(EnsureCertificates(options_, now_s_).status(),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
   Restore(announced);
   EnsureAfter(kPhaseSeconds);
   dir_.Write("certs/authority/previous.crt", "");
   EXPECT_THAT(EnsureCertificates(options_, now_s_).status(), bad);
+}
+
+TEST_F(RotationTest, OneProcessAtATime) {
+  Ensure();
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const FolderLock lock, FolderLock::Take(PathOf("authority")));
+    const absl::Status status = EnsureCertificates(options_, now_s_).status();
+    EXPECT_THAT(status, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kBadConfig));
+    EXPECT_THAT(std::string(status.message()), HasSubstr("another process works on"));
+  }
+  Ensure();
 }
 
 // What the processes of a deployment may have of its files, each of them those of another moment,
@@ -474,12 +558,12 @@ TEST_F(RotationTest, SyctlSaysWhatComesNext) {
 
 TEST(RotationTextTest, TellsEachPhase) {
   EXPECT_EQ(RotationText({}, 0), "");
-  EXPECT_EQ(RotationText({AuthorityPhase::kSettled, 86400, "a"}, 90000),
-            "The authority was replaced at 1970-01-02T00:00:00Z; those of before are trusted no "
-            "more.\n");
-  EXPECT_THAT(RotationText({AuthorityPhase::kSwitched, 86400, "a"}, 86410),
+  EXPECT_EQ(RotationText({AuthorityPhase::kSettled, 86400, {"a"}}, 90000),
+            "The authority was replaced at 1970-01-02T00:00:00Z; no ca.crt here has one of before. "
+            "Whoever has copies needs the new ones.\n");
+  EXPECT_THAT(RotationText({AuthorityPhase::kSwitched, 86400, {"a"}}, 86410),
               AllOf(HasSubstr("ends the trust in the old one"), HasSubstr("in 140 s or later")));
-  EXPECT_THAT(RotationText({AuthorityPhase::kSwitched, 86400, "a"}, 90000),
+  EXPECT_THAT(RotationText({AuthorityPhase::kSwitched, 86400, {"a"}}, 90000),
               HasSubstr("new files, run 'syctl certs ensure' again"));
 }
 
