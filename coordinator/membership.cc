@@ -162,8 +162,7 @@ absl::StatusOr<Member*> Membership::Join(StreamId stream, const Register& reques
   }
   const bool returning = before != nullptr && before->incarnation == request.incarnation;
   if (returning && before->connected()) {
-    // It connected again before its old stream was seen to end. Only the newer stream counts: what
-    // still arrives on the old one was sent before.
+    // Only the newer stream counts: what still arrives on the old one was sent before.
     Close(before->stream, Reconnected(request.worker_id));
   }
   if (before != nullptr && !returning) {

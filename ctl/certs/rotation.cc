@@ -251,7 +251,7 @@ absl::StatusOr<RotationRecord> ReadRecord(const std::string& folder) {
     if (!line.empty() && !ParseLine(line, &record)) return BadRecord(path, line);
     has_phase = has_phase || absl::StartsWith(line, "phase: ");
   }
-  // What is damaged must not end the trust in an authority.
+  // A damaged record must not end the trust in an authority.
   const bool waits = record.phase != AuthorityPhase::kSettled;
   if (!has_phase || (waits && record.since_s == 0)) return BadRecord(path, "");
   return record;
