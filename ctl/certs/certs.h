@@ -27,7 +27,7 @@ struct CertsOptions {
   std::vector<std::string> also;
   std::int64_t days = 90;              // ensure; of a certificate
   std::int64_t authority_days = 3650;  // ensure
-  std::string rotate_authority;        // ensure; a word; another one begins another rotation
+  std::string rotate_authority;        // ensure; a word that began none so far begins one
 };
 
 // A folder and its certificate.
@@ -44,12 +44,13 @@ struct CertificatesReport {
 };
 
 // Makes what is missing: the authority, and a certificate for each name and for each folder that is
-// there with an id that the identities have. One that the authority did not sign, for another id,
-// or with less than a third of `days` to go is made anew. Goes on with a rotation of the authority,
-// or begins one, by one phase at most. Errors: kInvalidArgument (BAD_CONFIG) for options that do
-// not fit, and for files that are not what they should be, naming them; kNotFound (BAD_CONFIG) for
-// a file of a rotation that is missing; kFailedPrecondition (BAD_CONFIG) if the authority has
-// expired, or a file cannot be written.
+// there with a certificate of the authority and an id that the identities have. One that the
+// authority did not sign, for another id, or with less than a third of `days` to go is made anew.
+// Goes on with a rotation of the authority, or begins one, by one phase at most, but for an
+// authority that has expired. Errors: kInvalidArgument (BAD_CONFIG) for options that do not fit,
+// and for files that are not what they should be, naming them; kNotFound (BAD_CONFIG) for a file
+// of a rotation that is missing; kFailedPrecondition (BAD_CONFIG) if another process works on the
+// folder, files of a rotation are there without their authority, or a file cannot be written.
 absl::StatusOr<CertificatesReport> EnsureCertificates(const CertsOptions& options,
                                                       std::int64_t now_s);
 

@@ -51,12 +51,15 @@ std::string TimeText(std::int64_t unix_s) {
   return absl::FormatTime(kTimeForm, absl::FromUnixSeconds(unix_s), absl::UTCTimeZone());
 }
 
-absl::Status BadRecord(const std::string& path, absl::string_view line) {
+absl::Status BadRecord(const std::string& path, absl::string_view what) {
   return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
-                   absl::StrCat(path, ": \"", line,
-                                "\" is none of 'phase: settled, announced or switched', 'since: "
-                                "2026-01-31T12:00:00Z' and 'word: WORD'; put the file back"),
-                   {{"file", path}});
+                   absl::StrCat(path, ": ", what, "; put the file back"), {{"file", path}});
+}
+
+std::string WrongLine(absl::string_view line) {
+  return absl::StrCat("\"", line,
+                      "\" is none of 'phase: settled, announced or switched', 'since: "
+                      "2026-01-31T12:00:00Z' and 'word: WORD'");
 }
 
 bool ParsePhase(absl::string_view text, AuthorityPhase* phase) {
@@ -248,12 +251,13 @@ absl::StatusOr<RotationRecord> ReadRecord(const std::string& folder) {
   bool has_phase = false;
   for (const absl::string_view each : absl::StrSplit(text, '\n')) {
     const absl::string_view line = absl::StripTrailingAsciiWhitespace(each);
-    if (!line.empty() && !ParseLine(line, &record)) return BadRecord(path, line);
+    if (!line.empty() && !ParseLine(line, &record)) return BadRecord(path, WrongLine(line));
     has_phase = has_phase || absl::StartsWith(line, "phase: ");
   }
   // A damaged record must not end the trust in an authority.
   const bool waits = record.phase != AuthorityPhase::kSettled;
-  if (!has_phase || (waits && record.since_s == 0)) return BadRecord(path, "");
+  if (!has_phase) return BadRecord(path, "it has no phase");
+  if (waits && record.since_s == 0) return BadRecord(path, "it says no time since when");
   return record;
 }
 
