@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
+#include "coordinator/store/network_files.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 
@@ -52,6 +53,12 @@ absl::Status SqliteDatabase::Lock() {
     return Failure(
         absl::StrFormat("cannot create %s (%s); use a directory that exists and can be written",
                         lock_path, std::strerror(errno)));
+  }
+  if (const auto network = NetworkFileSystemOf(lock_.get()); !network.empty()) {
+    return Failure(
+        absl::StrFormat("it lies on a network file system (%s), whose locks do not hold between "
+                        "machines; use a disk of this machine, or a volume that one has at a time",
+                        network));
   }
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     return Failure(

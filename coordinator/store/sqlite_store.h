@@ -17,8 +17,9 @@ class SqliteDatabase;
 class SqliteStore final : public StateStore {
  public:
   // Creates the file if it does not exist. Errors: kUnavailable (STORE_WRITE) naming the path, when
-  // its directory is missing or read-only, another coordinator uses it, or it is damaged, of
-  // another version or not a database; kInvalidArgument (BAD_CONFIG) for an empty path.
+  // its directory is missing, read-only or on a network file system, another coordinator uses it,
+  // or it is damaged, of another version or not a database; kInvalidArgument (BAD_CONFIG) for an
+  // empty path.
   static absl::StatusOr<std::unique_ptr<StateStore>> Open(const std::string& path);
   ~SqliteStore() override;
 
