@@ -102,7 +102,9 @@ absl::StatusOr<IdentityTable> ReadIdentities(const std::string& path) {
   SY_RETURN_IF_ERROR(ReadConfigText(text, path, &file));
   std::vector<Identity> rows;
   rows.reserve(static_cast<std::size_t>(file.identities_size()));
-  for (const v1::Identity& row : file.identities()) rows.push_back({row.id(), RolesOf(row)});
+  for (const v1::Identity& row : file.identities()) {
+    rows.push_back({row.id(), RolesOf(row), {row.pools().begin(), row.pools().end()}});
+  }
   absl::StatusOr<IdentityTable> table = IdentityTable::Create(std::move(rows));
   if (table.ok()) return table;
   return MakeError(table.status().code(), Reason::kBadConfig,

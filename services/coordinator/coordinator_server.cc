@@ -49,8 +49,12 @@ absl::StatusOr<TenantRef> Admit(const TransportSecurity* security, const std::st
 class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::SessionResponse>,
                            public WorkerStreamSink {
  public:
-  WorkerStream(const StreamCall& call, Driver* driver)
-      : ServerBidiStream(call, {.request_bytes_max = kSmallMessageBytesMax}), driver_(driver) {}
+  WorkerStream(const StreamCall& call, Driver* driver,
+               std::shared_ptr<const TransportSecurity> security, std::string caller)
+      : ServerBidiStream(call, {.request_bytes_max = kSmallMessageBytesMax}),
+        driver_(driver),
+        security_(std::move(security)),
+        caller_(std::move(caller)) {}
 
   // Called in the handler. gRPC delivers nothing, not even OnDone, before the handler has returned,
   // so that `stream_` is set by then.
@@ -79,9 +83,8 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
     // The last one that gives it up lets the stream read on, and it may be deleted then.
     const std::shared_ptr<const void> handled(this, [this](const void*) { ReadNext(); });
     absl::StatusOr<WorkerMessage> message = FromProto(request);
-    const absl::Status result =
-        message.ok() ? driver_->OnWorkerMessage(stream_, *std::move(message), handled)
-                     : message.status();
+    absl::Status result = message.ok() ? CheckPool(*message) : message.status();
+    if (result.ok()) result = driver_->OnWorkerMessage(stream_, *std::move(message), handled);
     // A message that cannot be used ends the stream: the worker registers again and says where it
     // stands.
     if (!result.ok()) End(result);
@@ -90,26 +93,37 @@ class WorkerStream final : public ServerBidiStream<v1::SessionRequest, v1::Sessi
     // Unset when the driver refused the stream: it does not know it.
     if (stream_.value != 0) driver_->OnWorkerStreamClosed(stream_);
   }
+  // A worker's id is what it claims; its pool has to be one of its certificate's.
+  [[nodiscard]] absl::Status CheckPool(const WorkerMessage& message) const {
+    const auto* joining = std::get_if<Register>(&message);
+    if (joining == nullptr || security_ == nullptr) return absl::OkStatus();
+    return security_->AdmitToPool(caller_, joining->pool);
+  }
 
   Driver* const driver_;
+  const std::shared_ptr<const TransportSecurity> security_;  // null: callers are not known
+  const std::string caller_;
   StreamId stream_;
 };
 
 class WorkerControlServiceImpl final : public v1::WorkerControlService::CallbackService {
  public:
-  WorkerControlServiceImpl(Driver* driver, StreamGuard* guard) : driver_(driver), guard_(guard) {}
+  WorkerControlServiceImpl(Driver* driver, std::shared_ptr<const TransportSecurity> security)
+      : driver_(driver), security_(std::move(security)) {}
 
   grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* Session(
       grpc::CallbackServerContext* context) override {
-    const StreamCall call{context, guard_, "/switchyard.v1.WorkerControlService/Session"};
-    auto* stream = new WorkerStream(call, driver_);  // deletes itself
+    const StreamCall call{context, GuardOf(security_),
+                          "/switchyard.v1.WorkerControlService/Session"};
+    // It deletes itself.
+    auto* stream = new WorkerStream(call, driver_, security_, CallerOf(*context));
     stream->Begin();
     return stream;
   }
 
  private:
   Driver* const driver_;
-  StreamGuard* const guard_;
+  const std::shared_ptr<const TransportSecurity> security_;
 };
 
 // One source's watch of its plan. Deletes itself.
@@ -430,7 +444,7 @@ class CoordinatorServiceImpl final : public CoordinatorMethods {
 
 struct CoordinatorServer::Services {
   Services(Driver* driver, const CoordinatorServerOptions& options)
-      : coordinator(driver, options), control(driver, GuardOf(options.grpc.security)) {}
+      : coordinator(driver, options), control(driver, options.grpc.security) {}
   CoordinatorServiceImpl coordinator;
   WorkerControlServiceImpl control;
 };

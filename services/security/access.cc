@@ -59,6 +59,12 @@ const MethodAccess* Find(absl::string_view method) {
   return row == std::end(kTable) ? nullptr : row;
 }
 
+absl::Status Unknown(const std::string& id) {
+  return MakeError(absl::StatusCode::kUnauthenticated, Reason::kTransport,
+                   absl::StrCat("the server's table of identities does not have ", id),
+                   {{"id", id}});
+}
+
 }  // namespace
 
 absl::string_view RoleName(Role role) {
@@ -87,11 +93,7 @@ std::string WhoMayCall(absl::string_view method) {
 absl::Status CheckCall(const IdentityTable& table, const std::string& id,
                        absl::string_view method) {
   const Identity* caller = table.Find(id);
-  if (caller == nullptr) {
-    return MakeError(absl::StatusCode::kUnauthenticated, Reason::kTransport,
-                     absl::StrCat("the server's table of identities does not have ", id),
-                     {{"id", id}});
-  }
+  if (caller == nullptr) return Unknown(id);
   if (MayCall(caller->roles, method)) {
     const bool as_source = !MayCall(caller->roles.Without(Role::kSource), method);
     if (!as_source || !table.has_tenants() || table.TenantOf(id) != nullptr) {
@@ -106,6 +108,21 @@ absl::Status CheckCall(const IdentityTable& table, const std::string& id,
   return MakeError(absl::StatusCode::kPermissionDenied, Reason::kTransport,
                    absl::StrCat(id, " may not call ", method, "; ", WhoMayCall(method), " may"),
                    {{"id", id}});
+}
+
+absl::Status CheckPool(const IdentityTable& table, const std::string& id, absl::string_view pool) {
+  const Identity* caller = table.Find(id);
+  if (caller == nullptr) return Unknown(id);
+  const std::vector<std::string>& own = caller->pools;
+  if (own.empty() || std::find(own.begin(), own.end(), pool) != own.end()) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kPermissionDenied, Reason::kTransport,
+      absl::StrCat(
+          id, " may not join ", pool.empty() ? "without a pool" : "pool ", pool, ", only pool ",
+          absl::StrJoin(own, " or "),
+          "; give this worker a certificate of its own pool, or change the pools of the id "
+          "in the coordinator's table of identities"),
+      {{"id", id}, {"pool", std::string(pool)}});
 }
 
 }  // namespace switchyard

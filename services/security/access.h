@@ -29,5 +29,9 @@ std::string WhoMayCall(absl::string_view method);
 // does not have the id, kPermissionDenied (TRANSPORT) if its roles do not have the method, or only
 // the role source has it and the id is of none of the table's tenants.
 absl::Status CheckCall(const IdentityTable& table, const std::string& id, absl::string_view method);
+// Whether the holder of `id` may join `pool`, "" for none, as a worker. Errors: kUnauthenticated
+// (TRANSPORT) if the table does not have the id, kPermissionDenied (TRANSPORT) for another pool
+// than its own.
+absl::Status CheckPool(const IdentityTable& table, const std::string& id, absl::string_view pool);
 
 }  // namespace switchyard

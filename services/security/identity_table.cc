@@ -33,6 +33,18 @@ bool IsPathCharacter(char c) {
   return IsDomainCharacter(c) || absl::ascii_isupper(static_cast<unsigned char>(c));
 }
 
+// Empty: nothing.
+std::string WrongPools(const Identity& row) {
+  if (row.pools.empty()) return "";
+  if (!row.roles.Has(Role::kWorker)) return "has pools, but not the role worker, which joins them";
+  for (const std::string& pool : row.pools) {
+    if (!IsName(pool)) {
+      return absl::StrCat("has pool \"", pool, "\"; needs 1 to 128 characters of [A-Za-z0-9._-]");
+    }
+  }
+  return "";
+}
+
 std::string WrongPath(absl::string_view path) {
   if (path.empty()) return "it has no path after its trust domain";
   for (const absl::string_view segment : absl::StrSplit(path, '/')) {
@@ -118,6 +130,9 @@ absl::StatusOr<IdentityTable> IdentityTable::Create(std::vector<Identity> identi
       return Bad(absl::StrCat("\"", each.id, "\" is no SPIFFE id: ", parsed.wrong));
     }
     if (each.roles.empty()) return Bad(absl::StrCat(each.id, " has no role"));
+    if (const std::string wrong = WrongPools(each); !wrong.empty()) {
+      return Bad(absl::StrCat(each.id, " ", wrong));
+    }
     if (table.trust_domain_.empty()) table.trust_domain_ = parsed.domain;
     if (parsed.domain != table.trust_domain_) {
       return Bad(absl::StrCat(each.id, " is of trust domain ", parsed.domain, ", others are of ",

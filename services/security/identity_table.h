@@ -29,12 +29,14 @@ inline constexpr std::size_t kSpiffeIdBytesMax = 2048;
 struct Identity {
   std::string id;  // "spiffe://cluster.local/ns/moe/sa/prod-worker"
   Roles roles;
+  std::vector<std::string> pools = {};  // that a worker may join; empty: any, and none
 };
 
 class IdentityTable {
  public:
-  // Errors: kInvalidArgument (BAD_CONFIG): no SPIFFE id, an id twice, one without roles, or ids of
-  // two trust domains, naming the id; too many; or none at all.
+  // Errors: kInvalidArgument (BAD_CONFIG): no SPIFFE id, an id twice, one without roles, pools that
+  // are no names or of one that is no worker, or ids of two trust domains, naming the id; too many;
+  // or none at all.
   static absl::StatusOr<IdentityTable> Create(std::vector<Identity> identities);
 
   // Once, before the table is shared. A tenant may have ids that the table does not know: the two

@@ -131,6 +131,10 @@ absl::StatusOr<TenantRef> TransportSecurity::Admit(const std::string& id,
   return tenant == nullptr ? nullptr : TenantRef(std::move(table), tenant);
 }
 
+absl::Status TransportSecurity::AdmitToPool(const std::string& id, absl::string_view pool) const {
+  return CheckPool(*identities_->Now(), id, pool);
+}
+
 CertificateFacts TransportSecurity::OwnNow() const {
   const absl::StatusOr<TlsMaterial> material = ReadTlsFiles(files_);
   if (!material.ok()) return own_;

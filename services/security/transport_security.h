@@ -45,6 +45,8 @@ class TransportSecurity {
   // Errors: those of CheckCall.
   [[nodiscard]] absl::StatusOr<TenantRef> Admit(const std::string& id,
                                                 absl::string_view method) const;
+  // CheckPool, by the table as it is now.
+  [[nodiscard]] absl::Status AdmitToPool(const std::string& id, absl::string_view pool) const;
   // Ends the streams of servers whose callers may not have them any more.
   [[nodiscard]] StreamGuard* streams() const { return streams_.get(); }
 

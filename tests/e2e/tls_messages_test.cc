@@ -26,6 +26,7 @@ using std::chrono::seconds;
 using testing::Batch;
 using testing::FailsWith;
 using ::testing::HasSubstr;
+using testing::ReplaceFile;
 using testing::RunStep;
 using testing::TlsCallers;
 
@@ -84,6 +85,35 @@ TEST_F(TlsMessagesTest, NoWorkerRegistersAsAnotherThatLives) {
   EXPECT_THAT(Say("thief", {posing}), held);
 
   EXPECT_EQ(WorkerOf("w0").endpoint(), w0.endpoint());
+  ExpectNothingHappened();
+}
+
+TEST_F(TlsMessagesTest, AWorkerJoinsThePoolsOfItsCertificateOnly) {
+  std::string table = testing::Table(roles_);
+  const std::string row = "spiffe://d/thief, roles: [worker]";
+  ASSERT_NE(table.find(row), std::string::npos);
+  table.replace(table.find(row), row.size(), row + ", pools: [cpu, spare]");
+  ReplaceFile(FolderOf("coordinator") + "/" + kIdentitiesFile, table);
+  const auto denied = FailsWith(absl::StatusCode::kPermissionDenied, Reason::kTransport);
+  Register member = Member("extra");
+  // The coordinator reads its table once a second.
+  absl::Status said = Say("thief", {member}, seconds(2));
+  for (int i = 0; i < 10 && !absl::IsPermissionDenied(said); ++i) {
+    said = Say("thief", {member}, seconds(2));
+  }
+  EXPECT_THAT(said, denied);
+  EXPECT_THAT(std::string(said.message()), HasSubstr("without a pool, only pool cpu or spare"));
+  member.pool = "gpu";
+  EXPECT_THAT(Say("thief", {member}, seconds(2)), denied);
+  member.pool = "cp";
+  EXPECT_THAT(Say("thief", {member}, seconds(2)), denied);
+  member.pool = "spare";
+  EXPECT_TRUE(absl::IsDeadlineExceeded(Say("thief", {member}, seconds(2))));
+  // An id without pools joins any.
+  member.worker_id = "other";
+  member.incarnation = {5, 6};
+  member.pool = "gpu";
+  EXPECT_FALSE(absl::IsPermissionDenied(Say("worker-b", {member}, seconds(2))));
   ExpectNothingHappened();
 }
 

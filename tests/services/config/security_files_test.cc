@@ -42,6 +42,17 @@ TEST(ReadIdentitiesTest, ReadsRolesByTheirNames) {
                           ReadIdentities(dir.Write("identities.yaml", kGood)));
   EXPECT_EQ(table.size(), 2U);
   EXPECT_EQ(table.Find("spiffe://d/both")->roles, (Roles{Role::kSource, Role::kObserver}));
+  EXPECT_TRUE(table.Find("spiffe://d/both")->pools.empty());
+}
+
+TEST(ReadIdentitiesTest, ReadsPoolsOfWorkers) {
+  const TempDir dir;
+  SY_ASSERT_OK_AND_ASSIGN(
+      const IdentityTable table,
+      ReadIdentities(
+          dir.Write("identities.yaml",
+                    "identities:\n- {id: spiffe://d/w, roles: [worker], pools: [cpu, \"on\"]}\n")));
+  EXPECT_EQ(table.Find("spiffe://d/w")->pools, (std::vector<std::string>{"cpu", "on"}));
 }
 
 TEST(ReadIdentitiesTest, NamesLineAndNearestWord) {

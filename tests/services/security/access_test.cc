@@ -9,12 +9,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 
+#include "core/base/error.h"
 #include "switchyard/v1/coordinator.pb.h"
 #include "switchyard/v1/expert.pb.h"
 #include "switchyard/v1/worker_control.pb.h"
+#include "tests/testing/status_matchers.h"
 
 namespace switchyard {
 namespace {
@@ -48,6 +51,25 @@ std::set<std::string> MethodsOfOurServices() {
     }
   }
   return out;
+}
+
+TEST(AccessTest, AWorkerJoinsItsOwnPools) {
+  SY_ASSERT_OK_AND_ASSIGN(
+      const IdentityTable table,
+      IdentityTable::Create({{"spiffe://d/any", {Role::kWorker}},
+                             {"spiffe://d/cpu", {Role::kWorker}, {"cpu", "spare"}}}));
+  for (const char* pool : {"", "cpu", "gpu"}) {
+    SY_EXPECT_OK(CheckPool(table, "spiffe://d/any", pool));
+  }
+  SY_EXPECT_OK(CheckPool(table, "spiffe://d/cpu", "cpu"));
+  SY_EXPECT_OK(CheckPool(table, "spiffe://d/cpu", "spare"));
+  for (const char* pool : {"", "gpu", "cp", "cpu2", "CPU", "cpu or spare"}) {
+    EXPECT_THAT(CheckPool(table, "spiffe://d/cpu", pool),
+                testing::FailsWith(absl::StatusCode::kPermissionDenied, Reason::kTransport))
+        << pool;
+  }
+  EXPECT_THAT(CheckPool(table, "spiffe://d/nobody", "cpu"),
+              testing::FailsWith(absl::StatusCode::kUnauthenticated, Reason::kTransport));
 }
 
 TEST(AccessTest, IsTheDecidedTable) {

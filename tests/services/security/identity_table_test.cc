@@ -58,6 +58,9 @@ TEST(IdentityTableTest, RefusesTablesThatMeanNothing) {
   EXPECT_THAT(says({{"spiffe://d/a", worker}, {"spiffe://d/a", worker}}), HasSubstr("twice"));
   EXPECT_THAT(says({{"spiffe://d/a", worker}, {"spiffe://e/b", worker}}),
               HasSubstr("of trust domain e, others are of d"));
+  EXPECT_THAT(says({{"spiffe://d/a", {Role::kSource}, {"cpu"}}}),
+              HasSubstr("spiffe://d/a has pools, but not the role worker"));
+  EXPECT_THAT(says({{"spiffe://d/a", worker, {"cpu", "g pu"}}}), HasSubstr("has pool \"g pu\""));
   std::vector<Identity> many;
   for (std::size_t i = 0; i <= kIdentitiesMax; ++i) {
     many.push_back({absl::StrCat("spiffe://d/", i), worker});
