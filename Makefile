@@ -52,11 +52,12 @@ RUN_CHECK = $(ALWAYS)@mkdir -p out; scripts/bootstrap build $(CUDA_PACKAGES) || 
 FINISH_CHECK = $(if $(filter 1,$(shell cat $(CHECK_FILE).run-$@ 2>/dev/null; \
   rm -f $(CHECK_FILE).run-$@)),@exit 1)
 
-verify: run-verify ## check GOLDEN=file (WORKERS MODE TRANSPORT DEVICE TARGET DEPLOYMENT MODEL FORMAT)
+verify: run-verify ## check GOLDEN=file or ROWS=n (WORKERS MODE TRANSPORT DEVICE TARGET DEPLOYMENT MODEL FORMAT)
 	$(FINISH_CHECK)
 
 run-verify:
-	$(call RUN_CHECK,verify golden! workers mode transport device target deployment format)
+	$(call RUN_CHECK,verify $(if $(ROWS),golden,golden!) rows layer seed workers mode transport device \
+	  target deployment format)
 
 eval: run-eval ## measure bits per byte of TEXT=file (WINDOWS EXPECT, and the options of verify)
 	$(FINISH_CHECK)

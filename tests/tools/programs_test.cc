@@ -1,5 +1,7 @@
 // The programs as a user meets them: output, last lines, exit codes.
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <sys/wait.h>
 
@@ -8,6 +10,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 
+#include "harness/local_deployment.h"
 #include "tests/model/family_checkpoints.h"
 #include "tests/testing/temp_dir.h"
 #include "tests/tools/golden/golden_builder.h"
@@ -81,6 +84,110 @@ TEST(ProgramsTest, VerifyExitsWithTwoWhenItCannotCheck) {
   EXPECT_THAT(no_file.err, HasSubstr("/no/such/file"));
   EXPECT_THAT(not_golden.err, HasSubstr("it has nothing to check"));
   EXPECT_EQ(nlohmann::json::parse(not_golden.out)["verdict"], "could not check");
+}
+
+// Whatever stores the experts: the rows are computed from it in double.
+class VerifyRowsOfSchemeTest : public ::testing::TestWithParam<const char*> {};
+
+// Schemes that store scales of their experts' inputs need them measured.
+constexpr const char* kCalibrated[] = {"fp8_tensor_static", "modelopt_nvfp4",
+                                       "compressed_tensors_nvfp4", "w4afp8"};
+
+TEST_P(VerifyRowsOfSchemeTest, PassesWithinItsRounding) {
+  const testing::TempDir dir;
+  const std::string model = dir.Join("model");
+  std::string calibrate;
+  if (std::find(std::begin(kCalibrated), std::end(kCalibrated), std::string(GetParam())) !=
+      std::end(kCalibrated)) {
+    calibrate = absl::StrCat(" --calibrate ", dir.Join("amax.json"));
+    const Ran measured = RunProgram(
+        "generate", absl::StrCat("--model " SY_SHIPPED_MODEL " --transport loopback --workers 1 "
+                                 "--prompt 'SELECT name FROM sqlite_schema' --tokens 80 "
+                                 "--record-amax ",
+                                 dir.Join("amax.json")));
+    ASSERT_EQ(measured.code, 0) << measured.err;
+  }
+  const Ran made = RunProgram(
+      "switchyard-quantize",
+      absl::StrCat("--scheme ", GetParam(), calibrate, " --in " SY_SHIPPED_MODEL " --out ", model));
+  ASSERT_EQ(made.code, 0) << made.err;
+
+  const Ran ran =
+      RunProgram("verify", absl::StrCat("--model ", model, " --rows 8 --seed 3 --workers 2",
+                                        " --transport loopback --format json"));
+
+  EXPECT_EQ(ran.code, 0) << ran.out << ran.err;
+  const auto report = nlohmann::json::parse(ran.out);
+  EXPECT_EQ(report["verdict"], "pass");
+  EXPECT_EQ(report["blocks"][0]["rows"], 8);
+  EXPECT_THAT(report["notes"][0], HasSubstr("the rows name 16 of 16 experts"));
+}
+
+INSTANTIATE_TEST_SUITE_P(Schemes, VerifyRowsOfSchemeTest,
+                         ::testing::Values("fp8_block", "fp8_block_ue8m0",
+                                           "compressed_tensors_fp8_block", "fp8_tensor",
+                                           "fp8_tensor_static", "compressed_tensors_fp8_channel",
+                                           "modelopt_nvfp4", "compressed_tensors_nvfp4", "w4afp8",
+                                           "compressed_tensors_int8", "modelslim_w4a8",
+                                           "modelslim_w4a8_group", "modelslim_w4a4",
+                                           "compressed_tensors_int4", "awq"),
+                         [](const auto& instance) { return std::string(instance.param); });
+
+TEST(ProgramsTest, VerifyChecksRandomRowsWithoutRecordedOutputs) {
+  const Ran ran = RunProgram(
+      "verify", "--model " SY_SHIPPED_MODEL " --rows 4 --workers 2 --transport loopback");
+
+  EXPECT_EQ(ran.code, 0) << ran.err;
+  EXPECT_THAT(ran.out, HasSubstr("bounds: pooled 1.5e-05, each row 2.5e-05\n"));
+  EXPECT_THAT(ran.out, HasSubstr("note: the rows name 16 of 16 experts of one layer; again with"));
+  EXPECT_THAT(ran.out, EndsWith("verified: within bounds\n"));
+}
+
+// The workers have one checkpoint, the check is made with another.
+TEST(ProgramsTest, VerifyOfRowsFailsWhereAnExpertIsAnotherOne) {
+  const testing::TempDir dir;
+  std::string bytes = testing::ReadBytes(SY_SHIPPED_MODEL "/model.safetensors");
+  // The names of two tensors, of equal length, change places in the header.
+  const std::string one = "layers.1.mlp.experts.2.up_proj";
+  const std::string two = "layers.1.mlp.experts.3.up_proj";
+  const std::size_t first = bytes.find(one);
+  const std::size_t second = bytes.find(two);
+  ASSERT_NE(first, std::string::npos);
+  ASSERT_NE(second, std::string::npos);
+  bytes.replace(first, one.size(), two).replace(second, two.size(), one);
+  dir.Write("model.safetensors", bytes);
+  dir.Write("config.json", testing::ReadBytes(SY_SHIPPED_MODEL "/config.json"));
+  LocalDeploymentOptions deployed;
+  deployed.bin_dir = SY_BIN_DIR;
+  deployed.checkpoint = dir.path();
+  deployed.workers = 1;
+  deployed.worker_flags = {"--net-devices", "lo"};
+  const auto deployment = LocalDeployment::Start(deployed);
+  ASSERT_TRUE(deployment.ok()) << deployment.status();
+  const auto rows = [&](int layer) {
+    return RunProgram("verify", absl::StrCat("--model " SY_SHIPPED_MODEL " --rows 4 --layer ",
+                                             layer, " --target ", (*deployment)->coordinator()));
+  };
+
+  const Ran wrong = rows(1);
+  const Ran right = rows(2);
+
+  EXPECT_EQ(wrong.code, 1) << wrong.err;
+  EXPECT_THAT(wrong.out, HasSubstr("FAIL block random rows layer 1: pooled calc_diff"));
+  EXPECT_EQ(right.code, 0) << right.out << right.err;
+}
+
+TEST(ProgramsTest, VerifyOfRowsRefusesWhatItCannotCompare) {
+  const Ran none = RunProgram("verify", "--model " SY_SHIPPED_MODEL);
+  const Ran both =
+      RunProgram("verify", absl::StrCat("--model " SY_SHIPPED_MODEL " --rows 4", kGolden));
+  const Ran self = RunProgram("verify", absl::StrCat(kModel, " --rows 4"));
+  const Ran layer = RunProgram("verify", "--model " SY_SHIPPED_MODEL
+                                         " --rows 4 --layer 77 --workers 1 --transport loopback");
+
+  for (const Ran* ran : {&none, &both, &self, &layer}) EXPECT_EQ(ran->code, 2) << ran->out;
+  EXPECT_THAT(self.err, HasSubstr("use --moe deployment"));
+  EXPECT_THAT(layer.err, HasSubstr("77"));
 }
 
 // Before anything is deployed, so that the error does not wait for workers.

@@ -5,10 +5,10 @@
 #include <optional>
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
+#include "core/cli/cli11.h"
 #include "core/cli/exit_code.h"
 #include "examples/qwen3_moe/decoder.h"
 #include "model/checkpoint.h"

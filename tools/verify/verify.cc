@@ -68,6 +68,22 @@ void NoteUnchecked(const GoldenFile& golden, VerifyReport& report) {
 
 }  // namespace
 
+void AddBlock(BlockResult block, VerifyReport& report) {
+  CheckBlockBounds(block, report);
+  report.blocks.push_back(std::move(block));
+}
+
+absl::Status Finish(HashedMoe& moe, VerifyReport& report) {
+  report.digest = moe.Finish();
+  SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
+  for (const WorkerReport& worker : report.experts.workers) {
+    for (const std::string& difference : worker.differences) {
+      report.failures.push_back(absl::StrCat("worker ", worker.worker, ": ", difference));
+    }
+  }
+  return absl::OkStatus();
+}
+
 GoldenShape GoldenShapeOf(const DecoderDims& dims) {
   return {.layers = dims.layers,
           .hidden = dims.hidden,
@@ -88,8 +104,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
                                                         .data = data,
                                                         .moe = moe.prefill(),
                                                         .bounds = bounds}));
-    CheckBlockBounds(result, report);
-    report.blocks.push_back(std::move(result));
+    AddBlock(std::move(result), report);
   }
   for (const GoldenText& text : parts.golden.texts()) {
     // NoteUnchecked has reported it.
@@ -101,14 +116,7 @@ absl::StatusOr<VerifyReport> Verify(const VerifyParts& parts, const VerifyBounds
   }
   // After the last text, because the bound is over all of them.
   CheckTextBounds(report);
-  report.digest = moe.Finish();
-  // After all calls, so that the report covers them.
-  SY_ASSIGN_OR_RETURN(report.experts, moe.Report());
-  for (const WorkerReport& worker : report.experts.workers) {
-    for (const std::string& difference : worker.differences) {
-      report.failures.push_back(absl::StrCat("worker ", worker.worker, ": ", difference));
-    }
-  }
+  SY_RETURN_IF_ERROR(Finish(moe, report));
   return report;
 }
 

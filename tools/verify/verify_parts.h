@@ -1,4 +1,4 @@
-// The two checks of Verify. Internal to verify.
+// The checks of Verify, and how their results come into its report. Internal to verify.
 #pragma once
 
 #include "absl/status/status.h"
@@ -6,6 +6,7 @@
 
 #include "examples/qwen3_moe/decoder.h"
 #include "examples/qwen3_moe/moe_call.h"
+#include "tools/deployment/hashed_moe.h"
 #include "tools/deployment/moe_provider.h"
 #include "tools/golden/golden_file.h"
 #include "tools/verify/verify.h"
@@ -38,5 +39,11 @@ struct TextCheck {
 };
 // Errors: as CheckBlock, and those of Decoder::Forward.
 absl::StatusOr<TextResult> CheckText(const TextCheck& check);
+
+// Adds the block, and what it fails of the report's bounds.
+void AddBlock(BlockResult block, VerifyReport& report);
+// After the last call: the digest of all answers, and what the workers counted. Errors: those of
+// MoeProvider::Report.
+absl::Status Finish(HashedMoe& moe, VerifyReport& report);
 
 }  // namespace switchyard::qwen3_moe

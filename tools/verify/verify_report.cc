@@ -65,12 +65,15 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
     }
     absl::StrAppend(&out, "  ", Verdict(block), "\n");
   }
-  absl::StrAppendFormat(
-      &out,
-      "bounds: pooled %.2g, each row %.2g; %d row(s) with router logits k and k+1 within %.0e,\n"
-      "where either choice may match; %d matched with the other choice\n\n",
-      report.bounds.pooled_diff_max, report.bounds.row_diff_max, ties, report.bounds.near_tie,
-      other);
+  absl::StrAppendFormat(&out, "bounds: pooled %.2g, each row %.2g", report.bounds.pooled_diff_max,
+                        report.bounds.row_diff_max);
+  if (report.near_ties_count) {
+    absl::StrAppendFormat(&out,
+                          "; %d row(s) with router logits k and k+1 within %.0e,\n"
+                          "where either choice may match; %d matched with the other choice",
+                          ties, report.bounds.near_tie, other);
+  }
+  absl::StrAppend(&out, "\n\n");
 }
 
 std::string TiesText(std::size_t ties, const VerifyBounds& bounds) {

@@ -3,8 +3,9 @@
 #   POOLS        pool=workers=offset of each pool whose Pods have names that only the cluster knows; a system port is
 #                the worker's port and the offset
 #   DEPLOYMENTS  names of what has to serve         SYCTL_TARGET  the coordinator's port
-#   MODELS       name=folder=golden=deployment=served of each model; no golden: nothing to compare with; no
-#                deployment: it has one for each phase, which the name finds that it is served by
+#   MODELS       name=folder=golden=deployment=served of each model, of which rows of one layer are computed here; no
+#                golden: there are no recorded outputs to compare with as well; no deployment: it has one for each phase,
+#                which the name finds that it is served by
 set -eu
 fail() {
   echo "FAILED: $*"
@@ -43,9 +44,13 @@ for model in $MODELS; do
   deployment=${rest%%=*}
   served=${rest#*=}
   checkpoints="$checkpoints --checkpoint $folder"
-  [ -n "$golden" ] || continue
-  verify --target "$SYCTL_TARGET" ${SYCTL_TLS_DIR:+--tls-dir "$SYCTL_TLS_DIR"} ${deployment:+--deployment "$deployment"} ${served:+--served-model "$served"} --model "$folder" --golden "$golden" ||
-    fail "model $name does not give the recorded outputs"
+  check() {
+    verify --target "$SYCTL_TARGET" ${SYCTL_TLS_DIR:+--tls-dir "$SYCTL_TLS_DIR"} ${deployment:+--deployment "$deployment"} ${served:+--served-model "$served"} --model "$folder" "$@"
+  }
+  if [ -n "$golden" ]; then
+    check --golden "$golden" || fail "model $name does not give the recorded outputs"
+  fi
+  check --rows 4 || fail "model $name does not give what its checkpoint says"
 done
 for target in "coordinator=$COORDINATOR" $WORKERS; do
   get "${target#*=}" /metrics | grep -q '^moe_ready 1' || fail "no metrics of ${target%%=*} at ${target#*=}"
