@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -168,12 +169,21 @@ absl::Status ModelBuffers(const Run& run, std::string* out) {
   return CheckWindows(sizes);
 }
 
+absl::StatusOr<CertificatesReport> RunCerts(const CertsOptions& options, std::int64_t now_s) {
+  switch (options.verb) {
+    case CertsOptions::Verb::kIssue:
+      return IssueOneCertificate(options);
+    case CertsOptions::Verb::kShow:
+      return ShowCertificates(options.dir, now_s);
+    case CertsOptions::Verb::kEnsure:
+      break;
+  }
+  return EnsureCertificates(options, now_s);
+}
+
 absl::Status Certs(const Run& run, std::string* out) {
-  const CertsOptions& options = run.line.certs;
   const std::int64_t now_s = std::time(nullptr);
-  SY_ASSIGN_OR_RETURN(const CertificatesReport report, options.show
-                                                           ? ShowCertificates(options.dir, now_s)
-                                                           : EnsureCertificates(options, now_s));
+  SY_ASSIGN_OR_RETURN(const CertificatesReport report, RunCerts(run.line.certs, now_s));
   *out += run.json() ? Print(CertificatesJson(report, now_s)) : CertificatesText(report, now_s);
   return absl::OkStatus();
 }

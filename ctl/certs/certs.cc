@@ -5,11 +5,13 @@
 #include <optional>
 #include <utility>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/time.h"
+#include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -55,7 +57,7 @@ bool IsRole(absl::string_view word) {
   return false;
 }
 
-absl::StatusOr<Holder> ParseAlso(const std::string& text) {
+absl::StatusOr<Holder> ParseAlso(absl::string_view option, const std::string& text) {
   const std::pair<std::string, std::string> parts = absl::StrSplit(text, absl::MaxSplits(':', 1));
   const std::vector<std::string> roles = absl::StrSplit(parts.second, ',');
   const bool known = std::all_of(roles.begin(), roles.end(), &IsRole);
@@ -63,9 +65,17 @@ absl::StatusOr<Holder> ParseAlso(const std::string& text) {
                      parts.first[0] != '.' && parts.first != kAuthorityFolder;
   if (known && plain) return Holder{parts.first, "", absl::StrJoin(roles, ", ")};
   return Bad(
-      absl::StrCat("--also ", text,
+      absl::StrCat(option, " ", text,
                    ": needs NAME:ROLE, the name of a folder and coordinator, worker, source, "
                    "operator or observer; several roles with commas between"));
+}
+
+absl::StatusOr<std::string> IdOf(const CertsOptions& options, const std::string& domain,
+                                 const std::string& name) {
+  std::string id = absl::StrCat("spiffe://", domain, "/", options.prefix, name);
+  const std::string wrong = ParseSpiffeId(id).wrong;
+  if (!wrong.empty()) return Bad(absl::StrCat(id, " is no SPIFFE id: ", wrong));
+  return id;
 }
 
 absl::StatusOr<std::vector<Holder>> HoldersOf(const CertsOptions& options,
@@ -76,15 +86,28 @@ absl::StatusOr<std::vector<Holder>> HoldersOf(const CertsOptions& options,
     holders.push_back({role, "", role});
   }
   for (const std::string& each : options.also) {
-    SY_ASSIGN_OR_RETURN(Holder holder, ParseAlso(each));
+    SY_ASSIGN_OR_RETURN(Holder holder, ParseAlso("--also", each));
     holders.push_back(std::move(holder));
   }
   for (Holder& each : holders) {
-    each.id = absl::StrCat("spiffe://", domain, "/", options.prefix, each.name);
-    const std::string wrong = ParseSpiffeId(each.id).wrong;
-    if (!wrong.empty()) return Bad(absl::StrCat(each.id, " is no SPIFFE id: ", wrong));
+    SY_ASSIGN_OR_RETURN(each.id, IdOf(options, domain, each.name));
   }
   return holders;
+}
+
+// One of `certs issue`: with roles, or with those that the table has for its id.
+absl::StatusOr<Holder> HolderOf(const CertsOptions& options, const std::string& identities) {
+  SY_ASSIGN_OR_RETURN(const IdentityTable table, ReadIdentities(identities));
+  const bool has_roles = options.holder.find(':') != std::string::npos;
+  SY_ASSIGN_OR_RETURN(
+      Holder holder,
+      ParseAlso("certs issue", has_roles ? options.holder : options.holder + ":source"));
+  SY_ASSIGN_OR_RETURN(holder.id, IdOf(options, table.trust_domain(), holder.name));
+  if (has_roles || table.Find(holder.id) != nullptr) return holder;
+  return MakeError(absl::StatusCode::kNotFound, Reason::kBadConfig,
+                   absl::StrCat(identities, " has no ", holder.id,
+                                "; say which roles it has: ", holder.name, ":source"),
+                   {{"file", identities}});
 }
 
 // Adds those whose folders are there already, though the options do not name them any more, whose
@@ -204,27 +227,38 @@ bool IsGood(const std::string& folder, const Holder& holder, const KeyedCertific
   return CheckIssuer(material->certificate, authority.certificate).ok();
 }
 
+absl::StatusOr<CertificateRow> IssueTo(const CertsOptions& options, const Holder& holder,
+                                       const Authority& authority, const std::string& identities,
+                                       const char* what) {
+  const std::string folder = Join(options.dir, holder.name);
+  const TlsFiles files = TlsFilesIn(folder);
+  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
+  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority));
+  SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
+  SY_ASSIGN_OR_RETURN(const KeyedCertificate leaf,
+                      IssueCertificate(authority.current, holder.id, options.days));
+  SY_RETURN_IF_ERROR(WriteFiles({{files.key, leaf.key, FileReaders::kOwner},
+                                 {files.certificate, leaf.certificate, FileReaders::kEverybody}}));
+  SY_ASSIGN_OR_RETURN(
+      const CertificateFacts facts,
+      CheckTlsMaterial({authority.current.certificate, leaf.certificate, leaf.key}, files));
+  return CertificateRow{holder.name, holder.id, what, facts.not_after_s};
+}
+
 absl::StatusOr<CertificateRow> EnsureOne(const CertsOptions& options, const Holder& holder,
                                          const Authority& authority, const std::string& identities,
                                          std::int64_t now_s) {
   const std::string folder = Join(options.dir, holder.name);
   const TlsFiles files = TlsFilesIn(folder);
   const bool there = Exists(files.certificate);
-  SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
-  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority));
-  SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
   CertificateFacts facts;
   const std::int64_t least_until_s = now_s + options.days * kDay / 3;
-  if (there && IsGood(folder, holder, authority.current, least_until_s, &facts)) {
-    return CertificateRow{holder.name, holder.id, "kept", facts.not_after_s};
+  if (!there || !IsGood(folder, holder, authority.current, least_until_s, &facts)) {
+    return IssueTo(options, holder, authority, identities, there ? "renewed" : "made");
   }
-  SY_ASSIGN_OR_RETURN(const KeyedCertificate leaf,
-                      IssueCertificate(authority.current, holder.id, options.days));
-  SY_RETURN_IF_ERROR(WriteFiles({{files.key, leaf.key, FileReaders::kOwner},
-                                 {files.certificate, leaf.certificate, FileReaders::kEverybody}}));
-  SY_ASSIGN_OR_RETURN(
-      facts, CheckTlsMaterial({authority.current.certificate, leaf.certificate, leaf.key}, files));
-  return CertificateRow{holder.name, holder.id, there ? "renewed" : "made", facts.not_after_s};
+  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority));
+  SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
+  return CertificateRow{holder.name, holder.id, "kept", facts.not_after_s};
 }
 
 absl::StatusOr<CertificateRow> ShowOne(const std::string& folder, std::int64_t now_s) {
@@ -270,6 +304,22 @@ absl::StatusOr<CertificatesReport> EnsureCertificates(const CertsOptions& option
     report.rows.push_back(std::move(row));
   }
   return report;
+}
+
+absl::StatusOr<CertificatesReport> IssueOneCertificate(const CertsOptions& options) {
+  const std::string identities = Join(options.dir, kIdentitiesFile);
+  const std::string folder = Join(options.dir, kAuthorityFolder);
+  if (!Exists(identities) || !Exists(Join(folder, kCaFile))) {
+    return MakeError(absl::StatusCode::kNotFound, Reason::kBadConfig,
+                     absl::StrCat(options.dir, " has no authority; 'syctl certs ensure' makes one"),
+                     {{"file", options.dir}});
+  }
+  SY_ASSIGN_OR_RETURN(const Holder holder, HolderOf(options, identities));
+  SY_ASSIGN_OR_RETURN(const FolderLock lock, FolderLock::Take(folder));
+  SY_ASSIGN_OR_RETURN(const Authority authority, OpenAuthority(folder, AuthorityOrder()));
+  SY_ASSIGN_OR_RETURN(const std::string table, EnsureIdentities(identities, {holder}));
+  SY_ASSIGN_OR_RETURN(CertificateRow row, IssueTo(options, holder, authority, table, "issued"));
+  return CertificatesReport{.rows = {std::move(row)}, .rotation = authority.record};
 }
 
 absl::StatusOr<CertificatesReport> ShowCertificates(const std::string& dir, std::int64_t now_s) {
@@ -357,9 +407,26 @@ void AddCertsVerb(CLI::App& app, CertsOptions* options) {
       "  syctl certs ensure certs --trust-domain moe.example\n"
       "  syctl certs ensure certs --also engine-a:source\n"
       "  syctl certs ensure certs --rotate-authority 2027-01\n");
+  CLI::App* issue =
+      verb->add_subcommand("issue", "Make one certificate anew, for a holder more or a lost key");
+  issue->add_option("DIR", options->dir, "Folder of all of them, with its authority")->required();
+  issue
+      ->add_option("NAME", options->holder,
+                   "NAME:ROLE, several roles with commas between; NAME alone where it is known")
+      ->required();
+  issue->add_option("--prefix", options->prefix, "Between trust domain and name of its id");
+  issue->add_option("--days", options->days, "How long it is valid")
+      ->check(CLI::Range(std::int64_t{1}, std::int64_t{3650}))
+      ->capture_default_str();
+  issue->callback([options] { options->verb = CertsOptions::Verb::kIssue; });
+  issue->footer(
+      "A certificate that was replaced stays valid until it ends; to shut out whoever has its "
+      "key,\n"
+      "give the holder another name and remove the old id from the identities.\n"
+      "Example:\n  syctl certs issue certs engine-b:source\n");
   CLI::App* show = verb->add_subcommand("show", "Show certificates, and how long they are valid");
   show->add_option("DIR", options->dir, "A --tls-dir, or a folder of them")->required();
-  show->callback([options] { options->show = true; });
+  show->callback([options] { options->verb = CertsOptions::Verb::kShow; });
 }
 
 }  // namespace switchyard::ctl

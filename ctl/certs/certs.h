@@ -10,22 +10,24 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
+#include "core/cli/cli11.h"
 #include "ctl/certs/rotation.h"
 
 namespace switchyard::ctl {
 
 struct CertsOptions {
-  bool show = false;  // else: ensure
+  enum class Verb : std::uint8_t { kEnsure, kIssue, kShow };
+  Verb verb = Verb::kEnsure;
   std::string dir;
   std::string trust_domain;  // ensure; may be empty where there are identities already
-  std::string prefix;        // ensure; between domain and name of an id, "ns/moe/sa/prod-"
+  std::string prefix;        // ensure, issue; between domain and name of an id, "ns/moe/sa/prod-"
   // ensure; "NAME:ROLE[,ROLE]", beside the five roles, each of which has a certificate of its name.
   std::vector<std::string> also;
-  std::int64_t days = 90;              // ensure; of a certificate
+  std::string holder;                  // issue; as one of `also`, or a NAME that is there already
+  std::int64_t days = 90;              // ensure, issue; of a certificate
   std::int64_t authority_days = 3650;  // ensure
   std::string rotate_authority;        // ensure; a word that began none so far begins one
 };
@@ -34,7 +36,8 @@ struct CertsOptions {
 struct CertificateRow {
   std::string name;
   std::string id;
-  std::string what;              // "made", "renewed", "kept", "valid", "expired", "not yet valid"
+  // "made", "renewed", "kept", "issued", "valid", "expired", "not yet valid"
+  std::string what;
   std::int64_t not_after_s = 0;  // Unix time
 };
 
@@ -54,6 +57,12 @@ struct CertificatesReport {
 absl::StatusOr<CertificatesReport> EnsureCertificates(const CertsOptions& options,
                                                       std::int64_t now_s);
 
+// Makes one certificate anew, whatever there is: for a holder more, or for one whose key others may
+// have seen. The others stay as they are, and so does the authority's phase. Errors: those of
+// EnsureCertificates; kNotFound (BAD_CONFIG) without an authority, and for a NAME without roles
+// that the identities do not have.
+absl::StatusOr<CertificatesReport> IssueOneCertificate(const CertsOptions& options);
+
 // The certificate of the folder, or of every folder in it that has one, and how far a rotation is.
 // Errors: kNotFound (BAD_CONFIG) if there is none; those of ReadTlsFiles, CheckTlsMaterial and
 // ReadRecord.
@@ -62,7 +71,8 @@ absl::StatusOr<CertificatesReport> ShowCertificates(const std::string& dir, std:
 std::string CertificatesText(const CertificatesReport& report, std::int64_t now_s);
 nlohmann::ordered_json CertificatesJson(const CertificatesReport& report, std::int64_t now_s);
 
-// Adds "certs ensure" and "certs show" to syctl's command line. `options` outlives `app`.
+// Adds "certs ensure", "certs issue" and "certs show" to syctl's command line. `options` outlives
+// `app`.
 void AddCertsVerb(CLI::App& app, CertsOptions* options);
 
 }  // namespace switchyard::ctl

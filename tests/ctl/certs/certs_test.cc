@@ -146,6 +146,59 @@ TEST(EnsureCertificatesTest, RefusesOptionsThatMeanNothing) {
   EXPECT_THAT(EnsureCertificates(options, Now()).status(), bad);
 }
 
+std::string LeafOf(const CertsOptions& options, const std::string& name) {
+  return ReadBytes(absl::StrCat(options.dir, "/", name, "/tls.crt"));
+}
+
+TEST(IssueOneCertificateTest, AddsAHolderAndReplacesOneAndLeavesTheOthers) {
+  const TempDir dir;
+  CertsOptions options = OptionsFor(dir);
+  options.prefix = "ns/moe/";
+  SY_ASSERT_OK(EnsureCertificates(options, Now()).status());
+  const std::string worker = LeafOf(options, "worker");
+  const std::string source = LeafOf(options, "source");
+
+  options.trust_domain = "";
+  options.holder = "engine-b:source,observer";
+  options.days = 7;
+  SY_ASSERT_OK_AND_ASSIGN(const auto added, IssueOneCertificate(options));
+  ASSERT_THAT(added.rows, SizeIs(1));
+  EXPECT_EQ(added.rows[0].what, "issued");
+  EXPECT_EQ(added.rows[0].id, "spiffe://moe.example/ns/moe/engine-b");
+  EXPECT_NEAR(static_cast<double>(added.rows[0].not_after_s), static_cast<double>(Now() + 7 * kDay),
+              60);
+  SY_ASSERT_OK_AND_ASSIGN(const auto security,
+                          OpenSecurity(options.dir + "/engine-b", /*logger=*/nullptr));
+  EXPECT_EQ(security->own().id, added.rows[0].id);
+  SY_ASSERT_OK_AND_ASSIGN(const IdentityTable table,
+                          ReadIdentities(options.dir + "/identities.yaml"));
+  EXPECT_EQ(table.Find(added.rows[0].id)->roles, (Roles{Role::kSource, Role::kObserver}));
+
+  // A known one needs no roles, and is new although the old one was good.
+  options.holder = "worker";
+  SY_ASSERT_OK(IssueOneCertificate(options).status());
+  EXPECT_NE(LeafOf(options, "worker"), worker);
+  EXPECT_EQ(LeafOf(options, "source"), source);
+}
+
+TEST(IssueOneCertificateTest, RefusesWhatItCannotKnow) {
+  const TempDir dir;
+  CertsOptions options = OptionsFor(dir);
+  const auto missing = FailsWith(absl::StatusCode::kNotFound, Reason::kBadConfig);
+  options.holder = "engine-b:source";
+  EXPECT_THAT(IssueOneCertificate(options).status(), missing);
+  EXPECT_FALSE(std::filesystem::exists(options.dir));
+  SY_ASSERT_OK(EnsureCertificates(options, Now()).status());
+  options.holder = "engine-b";
+  EXPECT_THAT(IssueOneCertificate(options).status(), missing);
+  for (const char* holder : {"engine-b:king", "../b:source", "authority:source", "authority", ""}) {
+    options.holder = holder;
+    EXPECT_THAT(IssueOneCertificate(options).status(),
+                FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadConfig))
+        << holder;
+  }
+}
+
 TEST(ShowCertificatesTest, TellsTheirStates) {
   const TempDir dir;
   const CertsOptions options = OptionsFor(dir);
@@ -172,6 +225,9 @@ TEST(CertsVerbTest, SyctlMakesAndShowsThem) {
   EXPECT_EQ(made.exit_code, 0) << made.err;
   EXPECT_THAT(made.out, AllOf(HasSubstr("coordinator"), HasSubstr("made"),
                               HasSubstr("spiffe://moe.example/worker")));
+  const SyctlResult issued = RunSyctl({"certs", "issue", dir.Join("c"), "late:source"}, kScreen);
+  EXPECT_EQ(issued.exit_code, 0) << issued.err;
+  EXPECT_THAT(issued.out, AllOf(HasSubstr("late"), HasSubstr("issued")));
   const SyctlResult shown = RunSyctl({"certs", "show", dir.Join("c"), "-o", "json"}, kScreen);
   EXPECT_EQ(shown.exit_code, 0) << shown.err;
   EXPECT_THAT(shown.out, HasSubstr("\"state\": \"valid\""));
