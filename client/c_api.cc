@@ -1,16 +1,14 @@
-// The only definition of the exported functions.
+// The functions of switchyard.h.
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
 
+#include "client/c_structures.h"
 #include "client/client.h"
 #include "client/handle_pool.h"
 #include "client/status_json.h"
@@ -76,7 +74,9 @@ struct sy_client {
 
 namespace {
 
+using switchyard::CopyOut;
 using switchyard::MakeError;
+using switchyard::ReadStructure;
 using switchyard::Reason;
 
 constexpr std::uint32_t kDefaultTimeoutMs = 10'000;
@@ -95,17 +95,6 @@ constexpr std::uint32_t kStepRequestSize2 = offsetof(sy_step_request, y_on_strea
 static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kClientOptionsSize3 == 72 &&
               kSessionOptionsSize1 == 48 && kSessionOptionsSize2 == 72 && kStepRequestSize1 == 88 &&
               kStepRequestSize2 == 96);
-
-// The caller's structure as one of this ABI: fields that an older one does not have are 0, those
-// that only a later one has are not looked at. False for what is none of either.
-template <typename T>
-bool Read(const T* object, std::initializer_list<std::uint32_t> older_sizes, T* out) {
-  if (object == nullptr || object->abi_version < 1) return false;
-  if (object->size < sizeof(T) && !absl::c_linear_search(older_sizes, object->size)) return false;
-  *out = T{};
-  std::memcpy(out, object, std::min<std::size_t>(object->size, sizeof(T)));
-  return true;
-}
 
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : std::string(text); }
 
@@ -185,16 +174,6 @@ std::optional<switchyard::ModeChoice> ChoiceOf(std::uint32_t choice) {
   }
 }
 
-std::size_t CopyOut(const std::string& text, char* buffer, std::size_t size) {
-  if (buffer != nullptr && size > 0) {
-    // Room for the NUL.
-    const std::size_t bytes = std::min(text.size(), size - 1);
-    std::memcpy(buffer, text.data(), bytes);
-    buffer[bytes] = '\0';
-  }
-  return text.size() + 1;
-}
-
 }  // namespace
 
 extern "C" {
@@ -217,7 +196,8 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client_options given;
-  if (!Read(options, {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3}, &given)) {
+  if (!ReadStructure(options, {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3},
+                     &given)) {
     return SY_INVALID_ARGUMENT;
   }
   auto made = std::make_unique<sy_client>();
@@ -249,7 +229,7 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_session_options given;
-  if (!Read(options, {kSessionOptionsSize1, kSessionOptionsSize2}, &given)) {
+  if (!ReadStructure(options, {kSessionOptionsSize1, kSessionOptionsSize2}, &given)) {
     return client->Keep(BadField("options.size"));
   }
   if (client->client == nullptr) return client->Keep(BadField("client"));
@@ -276,7 +256,7 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   *out = nullptr;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
+  if (!ReadStructure(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
     return client->Keep(BadField("request.size"));
   }
   auto open = client->SessionOf(session);
@@ -312,7 +292,7 @@ sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t ret
   if (session == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = session->client;
   sy_step_request given;
-  if (!Read(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
+  if (!ReadStructure(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
     return client->Keep(BadField("request.size"));
   }
   const auto open = client->SessionOf(session);

@@ -78,6 +78,12 @@ class StepRequest5(StepRequest2):
     _fields_ = [("y_on_stream", ctypes.c_uint32)]
 
 
+class WorkerOptions(ctypes.Structure):
+    """Of switchyard_worker.h."""
+    _fields_ = [("size", ctypes.c_uint32), ("abi_version", ctypes.c_uint32),
+                ("arguments", ctypes.POINTER(ctypes.c_char_p)), ("argument_count", ctypes.c_uint32)]
+
+
 def stamped(kind, **fields):
     return kind(size=ctypes.sizeof(kind), abi_version=1, **fields)
 
@@ -98,7 +104,28 @@ def load(path):
     for name in ("sy_session_status", "sy_last_error"):
         getattr(library, name).argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
         getattr(library, name).restype = ctypes.c_size_t
+    library.sy_worker_open.argtypes = [ctypes.POINTER(WorkerOptions), pointers, ctypes.c_char_p, ctypes.c_size_t]
+    library.sy_worker_status.argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
+    library.sy_worker_status.restype = ctypes.c_size_t
+    library.sy_worker_close.argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
     return library
+
+
+def host_a_worker(library, coordinator):
+    """One more worker, in this process; its log is silent, as the output of this program is compared."""
+    def opened(*words):
+        options = stamped(WorkerOptions, arguments=(ctypes.c_char_p * len(words))(*words), argument_count=len(words))
+        worker, error = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+        code = library.sy_worker_open(options, ctypes.byref(worker), error, len(error))
+        return code, worker, error
+    code, worker, error = opened(b"--cordinator", b"nowhere")
+    assert code == INVALID_ARGUMENT and not worker and "--coordinator" in json.loads(error.value)["message"], error.value
+    code, worker, error = opened(b"--coordinator", coordinator.encode(), b"--id", b"python", b"--net-devices", b"lo",
+                                 b"--log-level", b"error")
+    assert code == OK, error.value
+    status = text_of(library.sy_worker_status, worker)
+    assert status["state"] == "running" and status["endpoint"].startswith("127.0.0.1:"), status
+    assert library.sy_worker_close(worker, error, len(error)) == OK, error.value
 
 
 def text_of(function, handle):
@@ -234,7 +261,8 @@ def main(path, coordinator, *others):
     assert library.sy_session_close(session) == FAILED_PRECONDITION
     assert text_of(library.sy_last_error, client)["reason"] == "SESSION_CLOSED"
     library.sy_client_close(client)
-    assert signal_table() == signals, "a session changes signal handlers"
+    host_a_worker(library, coordinator)
+    assert signal_table() == signals, "a session or a worker changes signal handlers"
     print("passed")
 
 

@@ -1,5 +1,5 @@
-// switchyard.h as its callers have it: libswitchyard.so from a C program and from Python, on a
-// deployment of processes, and what the library exports.
+// switchyard.h and switchyard_worker.h as their callers have them: libswitchyard.so from a C
+// program and from Python, on a deployment of processes, and what the library exports.
 #include <set>
 #include <sys/wait.h>
 
@@ -94,7 +94,8 @@ TEST_F(CApiTest, ServesPython) {
 
 TEST(CApiExportsTest, AreTheFunctionsOfTheHeaderAndNothingElse) {
   std::set<std::string> declared;
-  for (const absl::string_view line : absl::StrSplit(ReadBytes(SY_HEADER), '\n')) {
+  const std::string headers = ReadBytes(SY_HEADER) + ReadBytes(SY_WORKER_HEADER);
+  for (const absl::string_view line : absl::StrSplit(headers, '\n')) {
     const std::size_t name = line.find(" sy_");
     const std::size_t end = line.find('(');
     if (line.rfind("SY_EXPORT ", 0) != 0 || end == absl::string_view::npos) continue;
@@ -116,7 +117,7 @@ TEST(CApiExportsTest, AreTheFunctionsOfTheHeaderAndNothingElse) {
     if (name != "SWITCHYARD_1") exported.insert(name);
   }
 
-  EXPECT_EQ(declared.size(), 12U);
+  EXPECT_EQ(declared.size(), 15U);
   EXPECT_EQ(exported, declared);
 }
 

@@ -20,7 +20,7 @@ root=$work/root
 install_to "$root" /usr >/dev/null || fail 'DESTDIR: it does not install'
 for file in usr/bin/{syctl,switchyard-{coordinator,worker,quantize,eval}} \
   usr/lib/switchyard/{verify,generate} usr/lib/libswitchyard.so \
-  usr/include/switchyard/client/switchyard.h usr/lib/pkgconfig/switchyard.pc \
+  usr/include/switchyard/client/switchyard{,_worker}.h usr/lib/pkgconfig/switchyard.pc \
   usr/lib/cmake/switchyard/switchyard-config.cmake etc/switchyard/{coordinator,worker}.yaml \
   usr/lib/systemd/system/switchyard-{coordinator,worker,worker@}.service; do
   [ -f "$root/$file" ] || fail "no $file"
