@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"

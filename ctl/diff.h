@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "nlohmann/json.hpp"
 
 #include "core/dispatch_config.h"
 #include "ctl/json.h"

@@ -6,6 +6,7 @@
 #include "absl/time/time.h"
 #include "google/protobuf/descriptor.h"
 #include "google/protobuf/duration.pb.h"
+#include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
 #include "services/convert/enum_words.h"

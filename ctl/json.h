@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "google/protobuf/message.h"
 #include "google/protobuf/timestamp.pb.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
 #include "core/base/clock.h"
 

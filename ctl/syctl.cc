@@ -1,5 +1,7 @@
 #include "ctl/syctl.h"
 
+#include "nlohmann/json.hpp"
+
 #include "core/base/error.h"
 #include "core/cli/exit_code.h"
 #include "ctl/command_line.h"

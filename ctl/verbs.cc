@@ -6,6 +6,7 @@
 #include <limits>
 #include <utility>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"

@@ -4,8 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
-
+#include "core/cli/cli11.h"
 #include "ctl/command_line.h"
 
 namespace switchyard::ctl {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
 
+#include "core/cli/cli11.h"
 #include "core/cli/exit_code.h"
 
 namespace switchyard {

@@ -3,8 +3,9 @@
 
 #include <string>
 
-#include "CLI/CLI.hpp"
 #include "absl/strings/string_view.h"
+
+#include "core/cli/cli11.h"
 
 namespace switchyard {
 

@@ -4,6 +4,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
 
 #include "report/text_table.h"
 

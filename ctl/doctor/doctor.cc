@@ -4,6 +4,7 @@
 #include <iterator>
 #include <utility>
 
+#include "CLI/CLI.hpp"
 #include "absl/strings/str_cat.h"
 
 #include "core/base/units.h"

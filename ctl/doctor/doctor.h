@@ -6,9 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
-
 #include "core/base/clock.h"
+#include "core/cli/cli11.h"
 #include "ctl/doctor/check.h"
 #include "ctl/doctor/service_probe.h"
 

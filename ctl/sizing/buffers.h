@@ -8,11 +8,11 @@
 #include <string>
 #include <vector>
 
-#include "CLI/CLI.hpp"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "nlohmann/json.hpp"
+#include "nlohmann/json_fwd.hpp"
 
+#include "core/cli/cli11.h"
 #include "core/moe_shape.h"
 
 namespace switchyard::ctl {

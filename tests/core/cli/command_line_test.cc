@@ -1,5 +1,6 @@
 #include "core/cli/command_line.h"
 
+#include "CLI/CLI.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,6 @@
 #include "core/cli/man_page.h"
 
+#include "CLI/CLI.hpp"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
