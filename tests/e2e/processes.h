@@ -29,14 +29,10 @@ class Processes : public ::testing::Test {
     SY_ASSERT_OK_AND_ASSIGN(deployment_, LocalDeployment::Start(std::move(options)));
   }
 
-  // "tcp", "shm", "auto" or "gateway" (through worker 0).
+  // "tcp", "shm", "auto" or "gateway" (through worker 0). What `options` says besides is kept.
   [[nodiscard]] absl::StatusOr<std::unique_ptr<Client>> Connect(const std::string& transport,
-                                                                Duration busy_poll = {},
-                                                                const std::string& ring_dir = {}) {
-    ClientOptions options;
-    options.ring_dir = ring_dir;
+                                                                ClientOptions options = {}) {
     options.net_devices = "lo";
-    options.busy_poll = busy_poll;
     if (transport == "gateway") {
       options.gateway = deployment_->worker_address(0);
     } else {

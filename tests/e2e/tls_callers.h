@@ -79,16 +79,7 @@ class TlsCallers : public Processes {
   }
 
   std::unique_ptr<Client> ClientAs(const std::string& name, const std::string& transport) {
-    ClientOptions options;
-    options.net_devices = "lo";
-    options.tls_dir = FolderOf(name);
-    if (transport == "gateway") {
-      options.gateway = deployment_->worker_address(0);
-    } else {
-      options.coordinator = deployment_->coordinator();
-      TransportChoiceFromName(transport, &options.transport);
-    }
-    auto client = Client::Connect(options);
+    auto client = Connect(transport, {.tls_dir = FolderOf(name)});
     SY_EXPECT_OK(client.status());
     return client.ok() ? *std::move(client) : nullptr;
   }

@@ -75,22 +75,11 @@ class TlsRotationTest : public Processes {
     ReplaceFile(path, text.replace(at, text.find('\n', at) - at, "since: 2020-01-01T00:00:00Z"));
   }
 
-  absl::StatusOr<std::unique_ptr<Client>> ConnectTo(const std::string& transport) {
-    ClientOptions options;
-    options.net_devices = "lo";
-    options.tls_dir = FolderOf("source");
-    if (transport == "gateway") {
-      options.gateway = deployment_->worker_address(0);
-    } else {
-      options.coordinator = deployment_->coordinator();
-      TransportChoiceFromName(transport, &options.transport);
-    }
-    return Client::Connect(options);
-  }
+  [[nodiscard]] ClientOptions AsSource() const { return {.tls_dir = FolderOf("source")}; }
   // A connection, a session and a step of its own, in turn through a gateway and without one.
   absl::Status StepOfANewClient() {
     const bool gateway = ++clients_ % 2 == 0;
-    SY_ASSIGN_OR_RETURN(const auto client, ConnectTo(gateway ? "gateway" : "tcp"));
+    SY_ASSIGN_OR_RETURN(const auto client, Connect(gateway ? "gateway" : "tcp", AsSource()));
     SY_ASSIGN_OR_RETURN(const auto session, client->Open({}));
     Batch batch(2, 7);
     return RunStep(*session, batch, kLayer);
@@ -150,11 +139,11 @@ class TlsRotationTest : public Processes {
 };
 
 TEST_F(TlsRotationTest, ANewAuthorityFailsNoCallAndEndsTheOldOne) {
-  SY_ASSERT_OK_AND_ASSIGN(const auto watcher_client, ConnectTo("auto"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto watcher_client, Connect("auto", AsSource()));
   SY_ASSERT_OK_AND_ASSIGN(const auto watcher,
                           watcher_client->OpenWhenReady({}, testing::kReadyTimeout));
   ASSERT_TRUE(WaitForWorkers(*watcher, 2));
-  SY_ASSERT_OK_AND_ASSIGN(const auto client, ConnectTo("tcp"));
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("tcp", AsSource()));
   SY_ASSERT_OK_AND_ASSIGN(const auto session, client->OpenWhenReady({}, testing::kReadyTimeout));
   Batch batch(4, 5);
   StepLoad steps([&] { return RunStep(*session, batch, kLayer); });
