@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # Calls a coordinator as its users do who have no .proto files: with the buf that scripts/lint_proto
-# installs, and with grpcurl where it is. Exits with 77 where neither is.
+# installs, and with grpcurl where it is, for itself or among the tools of Kubernetes' tests. Exits with 77 where
+# neither is.
 #   reflection_test.sh REPOSITORY BUILD
 set -uo pipefail
 repository=$1
 build=$2
 buf=$(ls "$repository"/build/buf/node_modules/@bufbuild/buf-*/bin/buf 2>/dev/null | head -n 1)
-grpcurl=$(command -v grpcurl)
+grpcurl=$(command -v grpcurl || { tools=$("$repository/scripts/k8s_tools" --check 2>/dev/null) && ls "$tools/grpcurl"; })
 [ -n "$buf$grpcurl" ] || { echo 'neither buf nor grpcurl is installed'; exit 77; }
 work=$(mktemp -d)
 trap 'kill "${started[@]}" 2>/dev/null; wait; rm -rf "$work"' EXIT
@@ -66,6 +67,24 @@ for call in "${tools[@]}"; do
   said=$($call GetVersion) && fail "--reflection off: $call succeeds: $said"
 done
 said=$("$build/bin/syctl" --target "$address" version) || fail "--reflection off: $said"
+
+"$build/bin/syctl" certs ensure "$work/tls" --trust-domain moe.example >"$work/certs" || fail "certs: $(cat "$work/certs")"
+# secure_buf ROLE, secure_grpcurl ROLE: a call with that role's certificate, described by reflection.
+secure_buf() {
+  "$buf" curl --protocol grpc --insecure --cert "$work/tls/$1/tls.crt" --key "$work/tls/$1/tls.key" \
+    "https://$address/switchyard.v1.CoordinatorService/ListWorkers" 2>&1
+}
+secure_grpcurl() {
+  "$grpcurl" -insecure -cert "$work/tls/$1/tls.crt" -key "$work/tls/$1/tls.key" "$address" \
+    switchyard.v1.CoordinatorService/ListWorkers 2>&1
+}
+start --tls-dir "$work/tls/coordinator"
+for call in "${tools[@]}"; do
+  said=$(${call/call/secure} operator) || fail "$call as operator: $said"
+  [[ $said == '{'*'}' ]] || fail "$call as operator: $said"
+  said=$(${call/call/secure} worker) && fail "$call as worker succeeds: $said"
+  said=$($call GetVersion) && fail "$call without a certificate succeeds: $said"
+done
 
 [ $failures -eq 0 ] && echo "reflection_test: passed with ${tools[*]}"
 [ $failures -eq 0 ]
