@@ -29,12 +29,12 @@ STATE = ROOT / "out/k8s-all"
 ROTATION = "rotate_the_authority"
 ROUNDS = [
     [[("k8s-drills", "drills_test.py")],
-     [(f"k8s-life, {ROTATION}", "life_test.py", "--only", f"install,{ROTATION},end_the_clients")],
+     [(f"k8s-life, {ROTATION}", "life_test.py", "--only", f"install,{ROTATION},end_the_clients"),
+      ("k8s-doctor", "doctor_test.py"), ("k8s-scrape", "scrape_test.py")],
      [("k8s-smoke", "smoke_test.py"),
       ("k8s-smoke, Helm 4", "smoke_test.py", "--helm", "4", "--only",
        "install,helm_test,upgrade_to_the_same,change_and_roll_back,uninstall"),
-      ("k8s-models", "models_test.py"), ("k8s-groups", "groups_test.py"), ("k8s-doctor", "doctor_test.py"),
-      ("k8s-scrape", "scrape_test.py")]],
+      ("k8s-models", "models_test.py"), ("k8s-groups", "groups_test.py")]],
     [[("k8s-life", "life_test.py", "--without", ROTATION), ("k8s-examples", "examples_test.py")]],
 ]
 LIMIT_S = 1800  # of a test

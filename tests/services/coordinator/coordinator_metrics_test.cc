@@ -13,6 +13,7 @@ namespace {
 
 using testing::CountSeries;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 CoordinatorView AView() {
   CoordinatorView view;
@@ -83,9 +84,29 @@ TEST(CoordinatorMetricsTest, SeriesDoNotGrowWithWorkersOrExperts) {
   EXPECT_EQ(CountSeries(CoordinatorMetrics({}, counters, {}).Take()), 124U);
   EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {}).Take()), 124U + 2 * 4);
 
-  for (int i = 0; i < 100; ++i) view.workers.push_back(view.workers[0]);
-  view.deployments[0].shape.experts = 512;
-  EXPECT_EQ(CountSeries(CoordinatorMetrics(view, counters, {}).Take()), 124U + 2 * 4);
+  // 61 layers of 256 experts on 32 workers, all of it in the plan that serves.
+  view.workers.resize(1);
+  auto update = std::make_shared<PlanUpdate>();
+  update->plan.epoch = Epoch{9};
+  for (int w = 0; w < 32; ++w) {
+    view.workers.push_back(view.workers[0]);
+    view.workers.back().id = absl::StrCat("rank-", w);
+    update->plan.workers.emplace_back().id = view.workers.back().id;
+  }
+  for (int l = 0; l < 61; ++l) {
+    LayerPlacement& layer = update->plan.layers.emplace_back();
+    layer.layer = LayerId{l};
+    for (int e = 0; e < 256; ++e) {
+      layer.experts.push_back(
+          {.expert = ExpertId{e}, .worker = WorkerOrdinal{e / 8}, .slot = SlotId{e % 8}});
+    }
+    view.deployments[0].layers.push_back(layer.layer);
+  }
+  update->plan.shape.experts = view.deployments[0].shape.experts = 256;
+  view.deployments[0].serving = update;
+  const std::string text = CoordinatorMetrics(view, counters, {}).Take();
+  EXPECT_EQ(CountSeries(text), 124U + 2 * 4);
+  EXPECT_THAT(text, Not(HasSubstr("rank-")));
 }
 
 }  // namespace
