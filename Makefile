@@ -133,6 +133,7 @@ uncalled: ## functions of the product that no program calls, each explained in t
 chart-test: ## the Helm chart without a cluster: renders, refusals, policies, alerts (UPDATE_GOLDENS=1)
 	@scripts/bootstrap test k8s
 	@/usr/bin/python3 -B tests/helm/chart_test.py
+	@/usr/bin/python3 -B tests/helm/upgrade_test.py
 	@/usr/bin/python3 -B tests/helm/kinds_test.py
 	@/usr/bin/python3 -B tests/helm/alerts_test.py
 
