@@ -134,6 +134,7 @@ chart-test: ## the Helm chart without a cluster: renders, refusals, policies, al
 	@scripts/bootstrap test k8s
 	@/usr/bin/python3 -B tests/helm/chart_test.py
 	@/usr/bin/python3 -B tests/helm/upgrade_test.py
+	@/usr/bin/python3 -B tests/helm/values_test.py
 	@/usr/bin/python3 -B tests/helm/kinds_test.py
 	@/usr/bin/python3 -B tests/helm/alerts_test.py
 

@@ -41,9 +41,19 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{ include "switchyard.coordinatorHost" . }}:{{ .Values.coordinator.port }}
 {{- end -}}
 
+{{/* What an image inherits from a less specific one, as JSON. A tag or digest belongs to one repository and build: an image
+     that sets a repository, tag or digest inherits neither. (dict "of" <the less specific> "own" <its values>). */}}
+{{- define "switchyard.inherited" -}}
+{{- $of := default (dict) .of -}}
+{{- $own := default (dict) .own -}}
+{{- if or $own.repository $own.tag $own.digest -}}{{- $of = pick $of "repository" -}}{{- end -}}
+{{- toJson $of -}}
+{{- end -}}
+
 {{/* The reference of an image: (dict "root" $ "name" "worker" "own" <pool's image>). */}}
 {{- define "switchyard.image" -}}
-{{- $image := merge (dict) (default (dict) .own) (default (dict) (get .root.Values.images .name)) -}}
+{{- $others := include "switchyard.inherited" (dict "of" (get .root.Values.images .name) "own" .own) | fromJson -}}
+{{- $image := merge (dict) (default (dict) .own) $others -}}
 {{- $repository := default (printf "%s/%s" .root.Values.image.prefix .name) $image.repository -}}
 {{- if $image.digest -}}
 {{ $repository }}@{{ $image.digest }}
@@ -70,7 +80,10 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version | replace 
 {{- $given := .Values.pools -}}
 {{- if not $given -}}{{- $given = dict "workers" (dict) -}}{{- end -}}
 {{- range $name, $pool := $given -}}
-  {{- $whole := include "switchyard.over" (dict "base" $.Values.poolDefaults "over" (default (dict) $pool)) | fromJson -}}
+  {{- $pool = default (dict) $pool -}}
+  {{- $image := include "switchyard.inherited" (dict "of" $.Values.poolDefaults.image "own" $pool.image) | fromJson -}}
+  {{- $base := merge (dict "image" $image) (omit $.Values.poolDefaults "image") -}}
+  {{- $whole := include "switchyard.over" (dict "base" $base "over" $pool) | fromJson -}}
   {{- if not (hasKey $whole "replicas") -}}{{- $_ := set $whole "replicas" 2 -}}{{- end -}}
   {{- $_ := set $pools $name $whole -}}
 {{- end -}}
