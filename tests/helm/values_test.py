@@ -35,5 +35,26 @@ class ImagesTest(unittest.TestCase):
         self.assertEqual(self.image({"digest": ""}, defaults={"digest": self.OLD}), "h/worker:t")
 
 
+class PolicyTest(unittest.TestCase):
+    def test_only_scrapers_reach_system_ports(self):
+        def reached(rendered, name, label):
+            rules = chart.one(rendered, "NetworkPolicy", name)["spec"]["ingress"]
+            peer = [{"podSelector": {"matchLabels": label}}]
+            ports = [port for rule in rules if rule["from"] == peer for port in rule["ports"]]
+            return {at for port in ports for at in range(port["port"], port.get("endPort", port["port"]) + 1)}
+        peers = {each: [{"podSelector": {"matchLabels": {"is": each}}}] for each in ("clients", "gatewayClients", "scrapers")}
+        for system, more in ((7810, {}), (1024, {}), (65532, {}), (7810, {"dataPorts": "20000-20063", "ranksPerPod": 1})):
+            pool = {"systemPort": system, "ranksPerPod": 4, **more}
+            rendered = chart.objects(values={"networkPolicy": peers, "pools": {"p": pool}})
+            ranks = pool["ranksPerPod"]
+            systems, grpc = set(range(system, system + ranks)), set(range(7710, 7710 + ranks))
+            found = {each: reached(rendered, "rel-switchyard-p", {"is": each}) for each in peers}
+            self.assertEqual((found["scrapers"], found["gatewayClients"]), (systems, grpc))
+            rows = set(range(20000, 20064)) if more else set(range(1024, 65536)) - systems
+            self.assertEqual(found["clients"], rows | grpc)
+            found = {each: reached(rendered, "rel-switchyard-coordinator", {"is": each}) for each in peers}
+            self.assertEqual(found, {"clients": {7700}, "gatewayClients": set(), "scrapers": {7701}})
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)
