@@ -1,9 +1,11 @@
 """Renders the chart, and reads what came out."""
 
+import os
 import pathlib
 import subprocess
 import tempfile
 
+import live
 import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
@@ -23,16 +25,16 @@ def tools():
 TOOLS = tools()
 
 
-def helm(arguments, program="helm3"):
+def helm(arguments, program="helm3", **env):
     """(exit code, standard output, standard error)."""
     done = subprocess.run([str(TOOLS / program), *arguments], capture_output=True, text=True,
-                          check=False, timeout=60)
+                          check=False, timeout=60, env={**os.environ, **env})
     return done.returncode, done.stdout, done.stderr
 
 
-def render(values=None, example=None, program="helm3", kube="1.35.0", name="rel", namespace="default"):
-    """As helm: the text of all objects, or what is wrong with the values."""
-    arguments = ["template", name, str(CHART), "--kube-version", kube, "--namespace", namespace]
+def render(values=None, example=None, program="helm3", kube="1.35.0", name="rel", namespace="default", more=()):
+    """As helm: the text of all objects, or what is wrong with the values. `more` are options of helm."""
+    arguments = ["template", name, str(CHART), "--kube-version", kube, "--namespace", namespace, *more]
     if example:
         arguments += ["-f", str(CHART / "examples" / f"{example}.yaml")]
     with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
@@ -46,6 +48,26 @@ def objects(**options):
     code, out, error = render(**options)
     assert code == 0, error
     return [each for each in yaml.safe_load_all(out) if each]
+
+
+def notes(values, program="helm3"):
+    """What helm says after an installation, in one line."""
+    with live.cluster([]) as kubeconfig, tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
+        file.write(yaml.safe_dump(values))
+        file.flush()
+        arguments = ["install", "rel", str(CHART), "--dry-run=client", "--kubeconfig", str(kubeconfig), "-f", file.name]
+        code, out, error = helm(arguments, program, HELM_DRIVER="memory", HELM_MEMORY_DRIVER_DATA=os.devnull)
+    assert code == 0, error
+    return " ".join(out.split("\nNOTES:\n")[1].split())
+
+
+def objects_over(there, upgrade=True, **options):
+    """(exit code, objects, what is wrong) where a cluster has these objects."""
+    with live.cluster(there) as kubeconfig:
+        more = ["--dry-run=server", "--kubeconfig", str(kubeconfig), "--api-versions", ",".join(live.APIS),
+                "--disable-openapi-validation"]
+        code, out, error = render(more=[*more, "--is-upgrade"] if upgrade else more, **options)
+    return code, [each for each in yaml.safe_load_all(out) if each], error
 
 
 def one(all_objects, kind, name):

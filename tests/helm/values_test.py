@@ -56,5 +56,35 @@ class PolicyTest(unittest.TestCase):
             self.assertEqual(found, {"clients": {7700}, "gatewayClients": set(), "scrapers": {7701}})
 
 
+class NotesTest(unittest.TestCase):
+    def test_they_name_what_an_uninstallation_leaves(self):
+        issuer = {"issuerRef": {"name": "ca", "kind": "Issuer"}}
+        label = "(label app.kubernetes.io/instance=rel)"
+        for source, more, left in (("job", {}, f"the Secrets of certificates and authority {label}, and"),
+                                   ("certManager", issuer, f"the Secrets of certificates {label}, and"),
+                                   ("existingSecrets", {}, "ran, and"), ("none", {}, "ran, and")):
+            for kept, last in ((False, "nothing else."), (True, "persistentvolumeclaim/rel-switchyard-coordinator with")):
+                for program in chart.HELMS:
+                    said = chart.notes({"security": {"certificates": {"source": source, **more}},
+                                        "coordinator": {"persistence": {"enabled": kept}}}, program)
+                    self.assertIn(f"{left} {last}", said)
+        # What cert-manager makes has the label as well.
+        made = chart.objects(values={"security": {"certificates": {"source": "certManager", **issuer}}})
+        self.assertEqual({o["spec"]["secretTemplate"]["labels"]["app.kubernetes.io/instance"] for o in made
+                          if o["kind"] == "Certificate"}, {"rel"})
+
+    def test_they_name_secrets_that_there_are(self):
+        def said(**callers):
+            return chart.notes({"security": {"certificates": {"callers": callers}}})
+        self.assertIn("secret rel-switchyard-operator-tls ", said())
+        self.assertIn("secret/rel-switchyard-source-tls ", said())
+        other = said(operator=None, source=None, people=["observer", "operator"], engine=["source"])
+        self.assertIn("secret rel-switchyard-people-tls ", other)
+        self.assertIn("secret/rel-switchyard-engine-tls ", other)
+        none = said(operator=None, source=None)
+        self.assertNotIn("-tls", none.replace("--tls-dir", ""))
+        self.assertIn("no caller in security.certificates.callers has it", none)
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

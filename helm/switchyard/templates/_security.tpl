@@ -18,6 +18,16 @@
 {{- toJson $holders -}}
 {{- end -}}
 
+{{/* The first caller with a role, for the notes; empty if none has it: (dict "root" $ "role" "operator"). */}}
+{{- define "switchyard.callerWith" -}}
+{{- $role := .role -}}
+{{- $found := list -}}
+{{- range $name, $roles := .root.Values.security.certificates.callers -}}
+  {{- if has $role (default list $roles) -}}{{- $found = append $found $name -}}{{- end -}}
+{{- end -}}
+{{- if $found -}}{{- first $found -}}{{- end -}}
+{{- end -}}
+
 {{/* What all SPIFFE ids of the release begin with; a holder's name follows. */}}
 {{- define "switchyard.idPrefix" -}}
 ns/{{ .Release.Namespace }}/sa/{{ include "switchyard.fullname" . }}-
