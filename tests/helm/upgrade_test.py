@@ -1,5 +1,8 @@
 """What the chart renders for an upgrade: what changes the Job that applies the models, and what goes by the live release."""
 
+import pathlib
+import subprocess
+import tempfile
 import unittest
 
 import chart
@@ -49,6 +52,53 @@ class ApplyTest(unittest.TestCase):
         claims = [name(), name(**off), name(persistence={"existingClaim": "a"}), name(persistence={"existingClaim": "b"})]
         self.assertEqual(len(set(claims)), 4, claims)
         self.assertEqual(apply_job(LAPTOP), apply_job({**LAPTOP, "networkPolicy": {"enabled": False}}))
+
+
+SYCTL = """
+[ "$1" = get ] || { echo "did: syctl $*"; exit 0; }
+echo attempt >>calls
+[ "$(wc -l <calls)" -gt "$FAILURES" ] || { echo "syctl: unreachable, $(wc -l <calls)" >&2; exit 1; }
+"""
+# Each look at the clock takes a second.
+CLOCK = """
+echo tick >>ticks
+echo $((1000 + $(wc -l <ticks)))
+"""
+
+
+class ApplyLogTest(unittest.TestCase):
+    def run_script(self, failures, seconds):
+        """(exit code, lines) of the Job's script, where syctl fails so many times before the coordinator answers."""
+        spec = apply_job({"apply": {"marginSeconds": seconds - 4}})[1]["template"]["spec"]
+        container, = spec["containers"]
+        env = {each["name"]: each["value"] for each in container["env"]}
+        with tempfile.TemporaryDirectory() as folder:
+            for name, script in (("syctl", SYCTL), ("date", CLOCK), ("sleep", "")):
+                path = pathlib.Path(folder, name)
+                path.write_text(f"#!/bin/sh{script}")
+                path.chmod(0o755)
+            done = subprocess.run(["sh", "-c", *container["args"]], capture_output=True, text=True, check=False, timeout=60,
+                                  cwd=folder, env={**env, "PATH": f"{folder}:/usr/bin:/bin", "FAILURES": str(failures)})
+        self.assertEqual(done.stderr, "")
+        return done.returncode, done.stdout.splitlines()
+
+    def test_while_it_waits_it_says_why_every_ten_seconds(self):
+        code, lines = self.run_script(failures=25, seconds=304)
+        *waits, last = lines
+        self.assertEqual(code, 0)
+        self.assertEqual(waits, [f"waiting for the coordinator: syctl: unreachable, {n}" for n in (1, 11, 21)])
+        self.assertEqual(last, "did: syctl -o table --timeout 304 apply -f /etc/switchyard/models.yaml --wait")
+
+    def test_it_gives_up_and_says_why(self):
+        code, lines = self.run_script(failures=1000, seconds=30)
+        self.assertEqual(code, 1)
+        self.assertEqual(lines[-1], "FAILED: the coordinator did not answer within 30 s: syctl: unreachable, 30")
+
+    def test_a_pod_that_failed_stays_with_its_log(self):
+        spec = apply_job({})[1]
+        self.assertEqual(spec["template"]["spec"]["restartPolicy"], "Never")
+        # Waiting and applying end before the Job does, which would delete the Pod.
+        self.assertGreaterEqual(spec["activeDeadlineSeconds"], 2 * 304 + 30)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@
 {{- $full := include "switchyard.fullname" . -}}
 {{- $seconds := include "switchyard.applySeconds" . | int -}}
 backoffLimit: 10
-activeDeadlineSeconds: {{ mul 2 $seconds }}
+# A Pod waits and then applies, for at most so long each, so it ends before this deadline would delete it.
+activeDeadlineSeconds: {{ add 60 (mul 2 $seconds) }}
 template:
   metadata:
     labels: {{- include "switchyard.selector" (dict "root" . "component" "apply") | nindent 6 }}
@@ -37,7 +38,8 @@ template:
     serviceAccountName: {{ $full }}-apply
     automountServiceAccountToken: false
     enableServiceLinks: false
-    restartPolicy: OnFailure
+    # Each attempt is a new Pod, so the log of a failed one stays.
+    restartPolicy: Never
     securityContext: {{- include "switchyard.podSecurity" . | nindent 6 }}
     {{- include "switchyard.pull" . | nindent 4 }}
     {{- include "switchyard.scheduling" (dict "root" . "pod" .Values.coordinator) | nindent 4 }}
@@ -48,9 +50,9 @@ template:
       command: [/usr/bin/sh, -c]
       args:
       - |
-        until syctl get deployments -o name >/dev/null 2>&1; do sleep 1; done
-        exec syctl -o table --timeout {{ $seconds }} apply -f /etc/switchyard/models.yaml --wait
+        {{- .Files.Get "files/apply.sh" | nindent 8 }}
       env:
+      - {name: APPLY_SECONDS, value: {{ $seconds | quote }}}
       - {name: SYCTL_TARGET, value: {{ include "switchyard.target" . | quote }}}
       {{- with include "switchyard.tlsEnv" . }}
       {{- . | nindent 6 }}
