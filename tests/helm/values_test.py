@@ -35,6 +35,18 @@ class ImagesTest(unittest.TestCase):
         self.assertEqual(self.image({"digest": ""}, defaults={"digest": self.OLD}), "h/worker:t")
 
 
+class NamesTest(unittest.TestCase):
+    def test_a_release_whose_services_could_have_no_name_is_refused(self):
+        for name, better in (("a.b", "a-b"), ("1moe", "r1moe"), ("2.0", "r2-0")):
+            for program in chart.HELMS:
+                code, _, error = chart.render(name=name, program=program)
+                self.assertNotEqual(code, 0, name)
+                self.assertIn(f"fullnameOverride: release {name}: ", error)
+                self.assertIn(f"After:\n  helm install {better}, or fullnameOverride: {better}", error)
+            self.assertTrue(chart.objects(name=better))
+            self.assertTrue(chart.objects(name=name, values={"fullnameOverride": better}))
+
+
 class PolicyTest(unittest.TestCase):
     def test_only_scrapers_reach_system_ports(self):
         def reached(rendered, name, label):

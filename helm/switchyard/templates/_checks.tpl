@@ -31,6 +31,16 @@
 {{- end -}}
 {{- end -}}
 
+{{/* The name of a Service begins with the release's and must be a DNS label that begins with a letter. */}}
+{{- define "switchyard.checkRelease" -}}
+{{- $name := include "switchyard.fullname" . -}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" $name) -}}
+  {{- $better := regexReplaceAll "[^a-z0-9]+" .Release.Name "-" -}}
+  {{- if regexMatch "^[0-9]" $better -}}{{- $better = printf "r%s" $better -}}{{- end -}}
+  {{- include "switchyard.instead" (dict "why" (printf "fullnameOverride: release %s: names of Services would begin with %s. They must begin with a letter and consist of lowercase letters, digits and hyphens. Rename the release or set fullnameOverride." .Release.Name $name) "before" (printf "helm install %s" .Release.Name) "after" (printf "helm install %s, or fullnameOverride: %s" $better $better)) -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "switchyard.checkCoordinator" -}}
 {{- if ne (int .Values.coordinator.replicas) 1 -}}
   {{- include "switchyard.instead" (dict "why" (printf "coordinator.replicas: %d coordinators need a store that they share, such as etcd, and the coordinator has none: its store is a file that one process may open. Sessions and workers go on while the one Pod starts again." (int .Values.coordinator.replicas)) "before" (printf "coordinator: {replicas: %d}" (int .Values.coordinator.replicas)) "after" "coordinator: {replicas: 1}") -}}
@@ -217,6 +227,7 @@
 
 {{- define "switchyard.check" -}}
 {{- include "switchyard.checkKeys" . -}}
+{{- include "switchyard.checkRelease" . -}}
 {{- include "switchyard.checkCoordinator" . -}}
 {{- include "switchyard.checkPhases" . -}}
 {{- include "switchyard.checkNames" . -}}
