@@ -47,6 +47,52 @@ class NamesTest(unittest.TestCase):
             self.assertTrue(chart.objects(name=name, values={"fullnameOverride": better}))
 
 
+def texts(node, wanted, path=()):
+    """(path, value) of all keys of these names below an object's root, and of all labels."""
+    for key, value in node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ():
+        if key in wanted or (path and path[-1] in ("labels", "matchLabels", "annotations")):
+            yield (*path, key), value
+        yield from texts(value, wanted, (*path, key))
+
+
+class QuotingTest(unittest.TestCase):
+    """What a program reads is the text of the values, also where YAML has another meaning for it."""
+
+    FIELDS = ("name", "namespace", "image", "reference", "claimName", "storageClassName", "priorityClassName", "schedulerName",
+              "runtimeClassName", "secretName", "path", "interval")
+
+    def test_every_name_stays_a_text(self):
+        for word in ("on", "true", "null", "no"):
+            scheduling = {"priorityClassName": word, "schedulerName": word}
+            pool = {"runtimeClassName": word, **scheduling}
+            values = {
+                "fullnameOverride": word, "nameOverride": word, "monitoring": {"podMonitor": {"enabled": True}},
+                "coordinator": {"persistence": {"storageClass": word}, **scheduling},
+                "security": {"tenantsSecret": word, "certificates": {"secrets": {word: word}}},
+                "pools": {word: {**pool, "image": {"repository": word, "tag": "1"}}, "a": {
+                    **pool, "workloadKind": "LeaderWorkerSet", "group": {"size": 2, "exclusiveTopology": word}}},
+                "models": {word: {"sizeGiB": 1, "artifact": {"source": "pvc", "claim": word}},
+                           "b": {"sizeGiB": 1, "artifact": {"source": "imageVolume", "image": word}}}}
+            with self.subTest(word):
+                rendered = chart.objects(name=word, namespace=word, values=values)
+                values["security"]["certificates"] |= {"source": "certManager", "issuerRef": {"name": word}}
+                rendered += chart.objects(name=word, namespace=word, values=values)
+                found = [each for o in rendered for each in texts(o, self.FIELDS)]
+                self.assertEqual([each for each in found if not isinstance(each[1], (str, dict))], [])
+                having = {path[-1] for path, value in found if value == word}
+                self.assertLessEqual({*self.FIELDS} - {"image", "path", "interval"}, having)
+                self.assertLessEqual({"app.kubernetes.io/name", "app.kubernetes.io/instance", "switchyard.pool",
+                                      "leaderworkerset.sigs.k8s.io/exclusive-topology"}, having)
+
+    def test_signs_of_yaml_in_paths_are_kept(self):
+        path = "/data/a, b: {c} #d"
+        rendered = chart.objects(values={"poolDefaults": {"ringDir": path}, "models": {
+            "m": {"sizeGiB": 1, "artifact": {"source": "hostPath", "hostPath": path}}}})
+        volumes = {each["name"]: each for each in pool_spec(rendered, "workers")["volumes"]}
+        for name in ("rings", "model-m"):
+            self.assertEqual(volumes[name]["hostPath"], {"path": path, "type": "Directory"})
+
+
 class PolicyTest(unittest.TestCase):
     def test_only_scrapers_reach_system_ports(self):
         def reached(rendered, name, label):

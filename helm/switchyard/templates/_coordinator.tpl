@@ -53,7 +53,7 @@ spec:
   {{- end }}
   containers:
   - name: coordinator
-    image: {{ include "switchyard.image" (dict "root" . "name" "coordinator") }}
+    image: {{ include "switchyard.image" (dict "root" . "name" "coordinator") | quote }}
     imagePullPolicy: {{ .Values.image.pullPolicy }}
     args: [--config=/etc/switchyard/coordinator.yaml]
     ports:
@@ -77,7 +77,7 @@ spec:
   {{- end }}
   - name: store
     {{- if $coordinator.persistence.enabled }}
-    persistentVolumeClaim: {claimName: {{ include "switchyard.coordinatorClaim" . }}}
+    persistentVolumeClaim: {claimName: {{ include "switchyard.coordinatorClaim" . | quote }}}
     {{- else }}
     emptyDir: {}
     {{- end }}

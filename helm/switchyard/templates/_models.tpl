@@ -45,7 +45,7 @@ template:
     {{- include "switchyard.scheduling" (dict "root" . "pod" .Values.coordinator) | nindent 4 }}
     containers:
     - name: apply
-      image: {{ include "switchyard.image" (dict "root" . "name" "tools") }}
+      image: {{ include "switchyard.image" (dict "root" . "name" "tools") | quote }}
       imagePullPolicy: {{ .Values.image.pullPolicy }}
       command: [/usr/bin/sh, -c]
       args:

@@ -55,10 +55,10 @@ tolerations: {{- toYaml . | nindent 2 }}
 affinity: {{- toYaml . | nindent 2 }}
 {{- end }}
 {{- with .pod.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .pod.schedulerName }}
-schedulerName: {{ . }}
+schedulerName: {{ . | quote }}
 {{- end }}
 {{- end -}}
 
@@ -96,11 +96,11 @@ readinessProbe:
 {{- if eq $artifact.source "image" }}
   emptyDir: {sizeLimit: {{ printf "%dMi" (int64 (ceil (mulf 1126 $model.sizeGiB))) }}}
 {{- else if eq $artifact.source "imageVolume" }}
-  image: {reference: {{ $artifact.image }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
+  image: {reference: {{ $artifact.image | quote }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
 {{- else if eq $artifact.source "pvc" }}
-  persistentVolumeClaim: {claimName: {{ $artifact.claim }}, readOnly: true}
+  persistentVolumeClaim: {claimName: {{ $artifact.claim | quote }}, readOnly: true}
 {{- else if eq $artifact.source "hostPath" }}
-  hostPath: {path: {{ $artifact.hostPath }}, type: Directory}
+  hostPath: {path: {{ $artifact.hostPath | quote }}, type: Directory}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -116,7 +116,7 @@ readinessProbe:
 {{- range $name, $model := include "switchyard.models" . | fromJson }}
 {{- if eq $model.artifact.source "image" }}
 - name: copy-{{ $name }}
-  image: {{ $model.artifact.image }}
+  image: {{ $model.artifact.image | quote }}
   imagePullPolicy: {{ $.Values.image.pullPolicy }}
   command: {{ default (list "/usr/bin/cp" "-r" "/model/." "/target") $model.artifact.command | toJson }}
   securityContext: {{- include "switchyard.containerSecurity" $ | nindent 4 }}
@@ -133,7 +133,7 @@ readinessProbe:
      the volumes of the workers, and asks nobody over the network. */}}
 {{- define "switchyard.doctor" -}}
 - name: doctor
-  image: {{ include "switchyard.image" (dict "root" .root "name" "tools") }}
+  image: {{ include "switchyard.image" (dict "root" .root "name" "tools") | quote }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   command: [/usr/bin/syctl, doctor]
   args:
@@ -149,7 +149,7 @@ readinessProbe:
   {{- range $name, $model := $models }}
   {{- /* One of several that is damaged must not keep the others from being served. */}}
   {{- if eq (len $models) 1 }}
-  - --checkpoint={{ include "switchyard.checkpoint" (dict "name" $name "model" $model) }}
+  - {{ printf "--checkpoint=%s" (include "switchyard.checkpoint" (dict "name" $name "model" $model)) | quote }}
   {{- end }}
   {{- end }}
   securityContext: {{- include "switchyard.containerSecurity" .root | nindent 4 }}

@@ -63,7 +63,7 @@ spiffe://{{ .root.Values.security.trustDomain }}/{{ include "switchyard.idPrefix
     defaultMode: 0440
     sources:
     - secret:
-        name: {{ include "switchyard.secretOf" . }}
+        name: {{ include "switchyard.secretOf" . | quote }}
         items:
         - {key: ca.crt, path: ca.crt}
         - {key: tls.crt, path: tls.crt}
@@ -71,7 +71,7 @@ spiffe://{{ .root.Values.security.trustDomain }}/{{ include "switchyard.idPrefix
     - configMap: {name: {{ include "switchyard.fullname" .root }}-identities}
     {{- if and .tenants .root.Values.security.tenantsSecret }}
     - secret:
-        name: {{ .root.Values.security.tenantsSecret }}
+        name: {{ .root.Values.security.tenantsSecret | quote }}
         items: [{key: tenants.yaml, path: tenants.yaml}]
     {{- end }}
 {{- end }}

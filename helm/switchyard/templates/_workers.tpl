@@ -53,7 +53,7 @@ leaderWorkerTemplate:
 {{/* Of a group that wants a topology domain of its own, for the metadata of its LeaderWorkerSet. */}}
 {{- define "switchyard.groupAnnotations" -}}
 {{- with .group.exclusiveTopology }}
-annotations: {leaderworkerset.sigs.k8s.io/exclusive-topology: {{ . }}}
+annotations: {leaderworkerset.sigs.k8s.io/exclusive-topology: {{ . | quote }}}
 {{- end }}
 {{- end -}}
 
@@ -75,7 +75,7 @@ metadata:
     {{- toYaml . | nindent 4 }}
     {{- end }}
   annotations:
-    checksum/config: {{ toYaml $file | sha256sum }}
+    checksum/config: {{ toYaml $file | sha256sum | quote }}
     {{- with $pool.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -92,7 +92,7 @@ spec:
   {{- end }}
   {{- include "switchyard.scheduling" (dict "root" $root "pod" $scheduled) | nindent 2 }}
   {{- with $pool.runtimeClassName }}
-  runtimeClassName: {{ . }}
+  runtimeClassName: {{ . | quote }}
   {{- end }}
   topologySpreadConstraints:
   {{- if $pool.topologySpreadConstraints }}
@@ -130,7 +130,7 @@ spec:
   {{- $_ := set $resources "claims" $claims }}
   {{- end }}
   - name: worker{{ $suffix }}
-    image: {{ include "switchyard.image" (dict "root" $root "name" (default "worker" $preset.image) "own" $pool.image) }}
+    image: {{ include "switchyard.image" (dict "root" $root "name" (default "worker" $preset.image) "own" $pool.image) | quote }}
     imagePullPolicy: {{ $root.Values.image.pullPolicy }}
     args:
     - --config=/etc/switchyard/worker.yaml
@@ -172,10 +172,10 @@ spec:
   {{- . | nindent 2 }}
   {{- end }}
   - name: shm
-    emptyDir: {medium: Memory, sizeLimit: {{ $pool.shm.sizeLimit }}}
+    emptyDir: {medium: Memory, sizeLimit: {{ $pool.shm.sizeLimit | quote }}}
   {{- with $pool.ringDir }}
   - name: rings
-    hostPath: {path: {{ . }}, type: Directory}
+    hostPath: {path: {{ . | quote }}, type: Directory}
   {{- end }}
   {{- include "switchyard.modelVolumes" $root | nindent 2 }}
   {{- with $pool.extraVolumes }}
