@@ -101,5 +101,92 @@ class ApplyLogTest(unittest.TestCase):
         self.assertGreaterEqual(spec["activeDeadlineSeconds"], 2 * 304 + 30)
 
 
+CUSTOM = {"LeaderWorkerSet": "leaderworkerset.x-k8s.io/v1", "DisaggregatedSet": "disaggregatedset.x-k8s.io/v1"}
+FULL = "rel-switchyard"
+
+
+def there(kind, name, spec=None, **more):
+    """A live object of the release."""
+    api = CUSTOM.get(kind, "apps/v1" if kind == "StatefulSet" else "v1")
+    return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **more.pop("metadata", {})}, "spec": spec or {}, **more}
+
+
+class LiveTest(unittest.TestCase):
+    def accepted(self, objects, program, **options):
+        code, rendered, error = chart.objects_over(objects, program=program, **options)
+        self.assertEqual(code, 0, error)
+        return rendered
+
+    def refused(self, objects, why, after, **options):
+        for program in chart.HELMS:
+            code, _, error = chart.objects_over(objects, program=program, **options)
+            self.assertNotEqual(code, 0, "it is accepted")
+            self.assertIn(why, error)
+            self.assertIn(f"After:\n  {after}", error)
+
+    def test_a_pool_keeps_its_kind(self):
+        name = f"{FULL}-a"
+        for was, objects in (("StatefulSet", [there("StatefulSet", name)]),
+                             # Of a LeaderWorkerSet, whose controller makes a StatefulSet of the same name.
+                             ("LeaderWorkerSet", [there("LeaderWorkerSet", name),
+                                                  there("StatefulSet", name, metadata={"ownerReferences": [{"name": name}]})]),
+                             ("DisaggregatedSet", [there("DisaggregatedSet", FULL, {"roles": [{"name": "a"}, {"name": "b"}]})])):
+            for kind in ("StatefulSet", *CUSTOM):
+                values = {"poolDefaults": {"workloadKind": kind}, "pools": {"a": {}, "c": {}}}
+                if kind == was:
+                    for program in chart.HELMS:
+                        self.accepted(objects, program, values=values)
+                else:
+                    self.refused(objects, f"pools.a.workloadKind: the pool is a {was}.",
+                                 f"pools: {{a: {{workloadKind: {was}}}, a-2: {{workloadKind: {kind}}}}}", values=values)
+
+    def test_a_claim_keeps_its_class(self):
+        def claim(spec=None, annotations=None):
+            return there("PersistentVolumeClaim", f"{FULL}-coordinator", {"storageClassName": "fast"} if spec is None else spec,
+                         metadata={"annotations": annotations or {}})
+        noted = {"switchyard.storage-class": "fast"}
+
+        def values(name):
+            return {"coordinator": {"persistence": {"storageClass": name}}}
+        for upgrade in (True, False):
+            self.refused([claim()], 'coordinator.persistence.storageClass: the claim is of the class "fast"',
+                         'persistence: {storageClass: "fast"}', values=values("slow"), upgrade=upgrade)
+        self.refused([claim(annotations=noted)], "coordinator.persistence.storageClass", 'persistence: {storageClass: "fast"}',
+                     values=values(""))
+        self.refused([claim(spec={"volumeName": "v"})], 'is of the class ""', 'persistence: {storageClass: ""}',
+                     values=values("slow"))
+        for objects, given in (([claim(annotations=noted)], "fast"), ([claim()], ""), ([], "slow")):
+            rendered = self.accepted(objects, "helm3", values=values(given))
+        made = chart.one(rendered, "PersistentVolumeClaim", f"{FULL}-coordinator")
+        self.assertEqual(made["metadata"]["annotations"]["switchyard.storage-class"], "slow")
+        # It is another one that is used.
+        other = {"existingClaim": "mine", "storageClass": "slow"}
+        self.accepted([claim()], "helm3", values={"coordinator": {"persistence": other}})
+
+    def test_a_claim_does_not_shrink(self):
+        def claim(size):
+            return there("PersistentVolumeClaim", f"{FULL}-coordinator", {"resources": {"requests": {"storage": size}}})
+
+        def values(size):
+            return {"coordinator": {"persistence": {"size": size}}}
+        for size, smaller in (("2Gi", "1Gi"), ("1Gi", "1G"), ("1Gi", "1023Mi"), ("1.5Gi", 1073741824), ("1e10", "9G"),
+                              ("2Ti", "1T")):
+            self.refused([claim(size)], f"coordinator.persistence.size: the claim has {size}", f"persistence: {{size: {size}}}",
+                         values=values(smaller))
+            self.accepted([claim(smaller if isinstance(smaller, str) else str(smaller))], "helm3",
+                          values=values("10G" if size == "1e10" else size))
+            self.accepted([claim("1Gi")], "helm3", values=values(1073741824))
+
+    def test_selectors_stay(self):
+        selector = {"matchLabels": {"app.kubernetes.io/name": "switchyard"}}
+        live = there("StatefulSet", f"{FULL}-coordinator", {"selector": selector})
+        fixed = {"fullnameOverride": FULL}
+        self.refused([live], "nameOverride: the release's objects select Pods by app.kubernetes.io/name=switchyard",
+                     'nameOverride: ""', values={**fixed, "nameOverride": "moe"})
+        for program in chart.HELMS:
+            self.accepted([live], program, values=fixed)
+            self.accepted([live], program, values={"nameOverride": "moe"})
+
+
 if __name__ == "__main__":
     unittest.main(verbosity=2)

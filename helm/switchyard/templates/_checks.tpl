@@ -108,22 +108,50 @@
      names can start. Only a cluster can say what there is; `helm template` asks none. */}}
 {{- define "switchyard.checkKindStays" -}}
 {{- if .root.Release.IsUpgrade -}}
-  {{- $object := printf "%s-%s" (include "switchyard.fullname" .root) .name -}}
-  {{- $was := "" -}}
-  {{- $found := lookup "apps/v1" "StatefulSet" .root.Release.Namespace $object -}}
-  {{- if and $found (not (dig "metadata" "ownerReferences" list $found)) -}}{{- $was = "StatefulSet" -}}{{- end -}}
-  {{- if .root.Capabilities.APIVersions.Has "leaderworkerset.x-k8s.io/v1" -}}
-    {{- if lookup "leaderworkerset.x-k8s.io/v1" "LeaderWorkerSet" .root.Release.Namespace $object -}}{{- $was = "LeaderWorkerSet" -}}{{- end -}}
-  {{- end -}}
-  {{- if .root.Capabilities.APIVersions.Has "disaggregatedset.x-k8s.io/v1" -}}
-    {{- $found := lookup "disaggregatedset.x-k8s.io/v1" "DisaggregatedSet" .root.Release.Namespace (include "switchyard.disaggregatedName" .root) -}}
-    {{- $name := .name -}}
-    {{- range dig "spec" "roles" list $found -}}
-      {{- if eq .name $name -}}{{- $was = "DisaggregatedSet" -}}{{- end -}}
-    {{- end -}}
-  {{- end -}}
+  {{- $was := include "switchyard.liveKind" . -}}
   {{- if and $was (ne $was .pool.workloadKind) -}}
     {{- include "switchyard.instead" (dict "why" (printf "pools.%s.workloadKind: the pool is a %s. Another kind needs a pool of another name: once that one serves, take this one out." .name $was) "before" (printf "pools: {%s: {workloadKind: %s}}" .name .pool.workloadKind) "after" (printf "pools: {%s: {workloadKind: %s}, %s-2: {workloadKind: %s}}" .name $was (trunc 13 .name | trimSuffix "-") .pool.workloadKind)) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* A number for a quantity of bytes, as in 1.5Gi. */}}
+{{- define "switchyard.bytes" -}}
+{{- $text := toString . -}}
+{{- $number := regexFind "^[0-9]+([.][0-9]+)?(e[+-]?[0-9]+)?" $text -}}
+{{- $unit := get (dict "m" 0.001 "k" 1e3 "M" 1e6 "G" 1e9 "T" 1e12 "P" 1e15 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 "Ti" 1099511627776 "Pi" 1125899906842624) (trimPrefix $number $text) -}}
+{{- mulf (float64 $number) (default 1 $unit) | int64 -}}
+{{- end -}}
+
+{{/* A claim keeps its class and does not shrink. Installs are checked, too: the claim outlives its release. */}}
+{{- define "switchyard.checkClaimStays" -}}
+{{- $persistence := .Values.coordinator.persistence -}}
+{{- if and $persistence.enabled (not $persistence.existingClaim) -}}
+  {{- $name := include "switchyard.coordinatorClaim" . -}}
+  {{- $claim := include "switchyard.live" (dict "root" . "api" "v1" "kind" "PersistentVolumeClaim" "name" $name) | fromJson -}}
+  {{- $other := printf "Or delete persistentvolumeclaim/%s, with all plans and keys." $name -}}
+  {{- $class := dig "spec" "storageClassName" "" $claim -}}
+  {{- $named := dig "metadata" "annotations" "switchyard.storage-class" "" $claim -}}
+  {{- $unset := and $named (not $persistence.storageClass) -}}
+  {{- if and $claim (or $unset (and $persistence.storageClass (ne $persistence.storageClass $class))) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "coordinator.persistence.storageClass: the claim is of the class %q, and a claim keeps its class. %s" $class $other) "before" (printf "persistence: {storageClass: %q}" $persistence.storageClass) "after" (printf "persistence: {storageClass: %q}" $class)) -}}
+  {{- end -}}
+  {{- $size := dig "spec" "resources" "requests" "storage" "0" $claim -}}
+  {{- if lt (include "switchyard.bytes" $persistence.size | int64) (include "switchyard.bytes" $size | int64) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "coordinator.persistence.size: the claim has %s, and a claim does not shrink. %s" $size $other) "before" (printf "persistence: {size: %v}" $persistence.size) "after" (printf "persistence: {size: %s}" $size)) -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* nameOverride is in every selector, and selectors are immutable. Without fullnameOverride it renames all objects. */}}
+{{- define "switchyard.checkSelectorStays" -}}
+{{- if .Release.IsUpgrade -}}
+  {{- $key := "app.kubernetes.io/name" -}}
+  {{- $now := get (include "switchyard.selector" (dict "root" .) | fromYaml) $key -}}
+  {{- $found := include "switchyard.live" (dict "root" . "api" "apps/v1" "kind" "StatefulSet" "name" (printf "%s-coordinator" (include "switchyard.fullname" .))) | fromJson -}}
+  {{- $was := dig "spec" "selector" "matchLabels" $key $now $found -}}
+  {{- if ne $was $now -}}
+    {{- include "switchyard.instead" (dict "why" (printf "nameOverride: the release's objects select Pods by %s=%s, which cannot change." $key $was) "before" (printf "nameOverride: %q" .Values.nameOverride) "after" (printf "nameOverride: %q, or another fullnameOverride, which renames all objects" (ternary "" $was (eq $was .Chart.Name)))) -}}
   {{- end -}}
 {{- end -}}
 {{- end -}}
@@ -229,6 +257,8 @@
 {{- include "switchyard.checkKeys" . -}}
 {{- include "switchyard.checkRelease" . -}}
 {{- include "switchyard.checkCoordinator" . -}}
+{{- include "switchyard.checkSelectorStays" . -}}
+{{- include "switchyard.checkClaimStays" . -}}
 {{- include "switchyard.checkPhases" . -}}
 {{- include "switchyard.checkNames" . -}}
 {{- include "switchyard.checkSecurity" . -}}

@@ -1,0 +1,28 @@
+{{/* What the cluster has. `helm template` has no cluster and finds nothing. */}}
+
+{{/* An object as JSON, {} if there is none: (dict "root" $ "api" "apps/v1" "kind" "StatefulSet" "name" "a"). */}}
+{{- define "switchyard.live" -}}
+{{- $found := dict -}}
+{{- if .root.Capabilities.APIVersions.Has .api -}}
+  {{- $found = lookup .api .kind .root.Release.Namespace .name -}}
+{{- end -}}
+{{- default (dict) $found | toJson -}}
+{{- end -}}
+
+{{/* What makes the Pods of a pool now; empty if nothing does: (dict "root" $ "name" <the pool's>). */}}
+{{- define "switchyard.liveKind" -}}
+{{- $root := .root -}}
+{{- $name := .name -}}
+{{- $object := printf "%s-%s" (include "switchyard.fullname" $root) $name -}}
+{{- $was := "" -}}
+{{- $found := include "switchyard.live" (dict "root" $root "api" "apps/v1" "kind" "StatefulSet" "name" $object) | fromJson -}}
+{{- if and $found (not (dig "metadata" "ownerReferences" list $found)) -}}{{- $was = "StatefulSet" -}}{{- end -}}
+{{- if include "switchyard.live" (dict "root" $root "api" "leaderworkerset.x-k8s.io/v1" "kind" "LeaderWorkerSet" "name" $object) | fromJson -}}
+  {{- $was = "LeaderWorkerSet" -}}
+{{- end -}}
+{{- $both := include "switchyard.live" (dict "root" $root "api" "disaggregatedset.x-k8s.io/v1" "kind" "DisaggregatedSet" "name" (include "switchyard.disaggregatedName" $root)) | fromJson -}}
+{{- range dig "spec" "roles" list $both -}}
+  {{- if eq .name $name -}}{{- $was = "DisaggregatedSet" -}}{{- end -}}
+{{- end -}}
+{{- $was -}}
+{{- end -}}
