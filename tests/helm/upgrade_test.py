@@ -187,6 +187,17 @@ class LiveTest(unittest.TestCase):
             self.accepted([live], program, values=fixed)
             self.accepted([live], program, values={"nameOverride": "moe"})
 
+    def test_an_upgrade_keeps_the_number_of_an_autoscaler(self):
+        autoscaling = {"enabled": True, "minReplicas": 3, "maxReplicas": 9}
+        for kind in ("StatefulSet", "LeaderWorkerSet"):
+            values = {"poolDefaults": {"workloadKind": kind}, "pools": {"a": {"autoscaling": autoscaling}, "b": {"replicas": 4}}}
+            for live, want in ((7, 7), (1, 1), (0, 3), (None, None)):
+                objects = [] if live is None else [there(kind, f"{FULL}-{name}", {"replicas": live}) for name in "ab"]
+                for program in chart.HELMS:
+                    rendered = self.accepted(objects, program, values=values)
+                    found = {name: chart.one(rendered, kind, f"{FULL}-{name}")["spec"].get("replicas") for name in "ab"}
+                    self.assertEqual(found, {"a": want, "b": 4}, (kind, live))
+
 
 if __name__ == "__main__":
     unittest.main(verbosity=2)

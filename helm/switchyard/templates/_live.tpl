@@ -26,3 +26,18 @@
 {{- end -}}
 {{- $was -}}
 {{- end -}}
+
+{{/* `replicas` of a pool's workload: (dict "root" $ "name" <the pool's> "pool" $pool). With an autoscaler, an upgrade repeats
+     the live number: Kubernetes sets 1 when the field disappears. An autoscaler never leaves 0 by itself. */}}
+{{- define "switchyard.replicas" -}}
+{{- if not .pool.autoscaling.enabled -}}
+replicas: {{ .pool.replicas }}
+{{- else if .root.Release.IsUpgrade -}}
+  {{- $kind := .pool.workloadKind -}}
+  {{- $api := ternary "apps/v1" "leaderworkerset.x-k8s.io/v1" (eq $kind "StatefulSet") -}}
+  {{- $object := printf "%s-%s" (include "switchyard.fullname" .root) .name -}}
+  {{- with include "switchyard.live" (dict "root" .root "api" $api "kind" $kind "name" $object) | fromJson -}}
+replicas: {{ default $.pool.autoscaling.minReplicas (dig "spec" "replicas" 0 .) }}
+  {{- end -}}
+{{- end -}}
+{{- end -}}

@@ -33,10 +33,10 @@
 {{- end -}}
 
 {{/* The spec of a LeaderWorkerSet: groups of `group.size` Pods that are alike. A Pod that fails starts again by itself,
-     since workers need no leader: (dict "pool" $pool "pod" <its template>). */}}
+     since workers need no leader: (dict "root" $ "name" <the pool's> "pool" $pool "pod" <its template>). */}}
 {{- define "switchyard.groupSpec" -}}
-{{- if not .pool.autoscaling.enabled -}}
-replicas: {{ .pool.replicas }}
+{{- with include "switchyard.replicas" . -}}
+{{ . }}
 {{ end -}}
 startupPolicy: LeaderCreated
 networkConfig: {subdomainPolicy: Shared}
