@@ -6,6 +6,7 @@ import tempfile
 import unittest
 
 import chart
+import yaml
 
 LAPTOP = {"coordinator": {"persistence": {"enabled": False}}}
 
@@ -111,6 +112,11 @@ def there(kind, name, spec=None, **more):
     return {"apiVersion": api, "kind": kind, "metadata": {"name": name, **more.pop("metadata", {})}, "spec": spec or {}, **more}
 
 
+def identities(*pools, more=()):
+    rows = [{"id": f"spiffe://cluster.local/ns/default/sa/{FULL}-{pool}", "roles": ["worker"]} for pool in pools]
+    return there("ConfigMap", f"{FULL}-identities", data={"identities.yaml": yaml.safe_dump({"identities": [*rows, *more]})})
+
+
 class LiveTest(unittest.TestCase):
     def accepted(self, objects, program, **options):
         code, rendered, error = chart.objects_over(objects, program=program, **options)
@@ -197,6 +203,23 @@ class LiveTest(unittest.TestCase):
                     rendered = self.accepted(objects, program, values=values)
                     found = {name: chart.one(rendered, kind, f"{FULL}-{name}")["spec"].get("replicas") for name in "ab"}
                     self.assertEqual(found, {"a": want, "b": 4}, (kind, live))
+
+    def test_workers_of_a_pool_that_is_taken_out_keep_their_rights_once(self):
+        prefix = f"spiffe://cluster.local/ns/default/sa/{FULL}-"
+
+        def workers(objects, **options):
+            rendered = self.accepted(objects, "helm3", values={"pools": {"a": {}}}, **options)
+            table = chart.one(rendered, "ConfigMap", f"{FULL}-identities")["data"]["identities.yaml"]
+            return [row["id"].removeprefix(prefix) for row in yaml.safe_load(table)["identities"] if row["roles"] == ["worker"]]
+        # A caller with the role of a worker and an id from elsewhere have no Pods of the release.
+        rows = identities("a", "b", "c", "d", more=[{"id": "spiffe://cluster.local/x", "roles": ["worker"]},
+                                                    {"id": f"{prefix}look", "roles": ["observer"]}])
+        pods = [there("StatefulSet", f"{FULL}-b"), there("LeaderWorkerSet", f"{FULL}-c"), there("StatefulSet", f"{FULL}-look"),
+                there("DisaggregatedSet", FULL, {"roles": [{"name": "d"}]})]
+        self.assertEqual(workers([rows, *pods]), ["a", "b", "c", "d"])
+        self.assertEqual(workers([rows, *pods[:1]]), ["a", "b"])
+        self.assertEqual(workers([rows]), ["a"])
+        self.assertEqual(workers([rows, *pods], upgrade=False), ["a"])
 
 
 if __name__ == "__main__":

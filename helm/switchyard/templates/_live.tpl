@@ -41,3 +41,22 @@ replicas: {{ default $.pool.autoscaling.minReplicas (dig "spec" "replicas" 0 .) 
   {{- end -}}
 {{- end -}}
 {{- end -}}
+
+{{/* Names of the pools that this upgrade removes, as a JSON list. Their workers still need their role to move their experts
+     away. The next upgrade finds no workload of the pool and drops the name. */}}
+{{- define "switchyard.leaving" -}}
+{{- $leaving := list -}}
+{{- if .Release.IsUpgrade -}}
+  {{- $holders := include "switchyard.holders" . | fromJson -}}
+  {{- $prefix := include "switchyard.id" (dict "root" . "holder" "") -}}
+  {{- $live := include "switchyard.live" (dict "root" . "api" "v1" "kind" "ConfigMap" "name" (printf "%s-identities" (include "switchyard.fullname" .))) | fromJson -}}
+  {{- $table := dig "data" "identities.yaml" "" $live | fromYaml -}}
+  {{- range default list $table.identities -}}
+    {{- $name := trimPrefix $prefix .id -}}
+    {{- if and (hasPrefix $prefix .id) (eq (toJson .roles) "[\"worker\"]") (not (hasKey $holders $name)) -}}
+      {{- if include "switchyard.liveKind" (dict "root" $ "name" $name) -}}{{- $leaving = append $leaving $name -}}{{- end -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- toJson $leaving -}}
+{{- end -}}
