@@ -93,6 +93,23 @@ class QuotingTest(unittest.TestCase):
             self.assertEqual(volumes[name]["hostPath"], {"path": path, "type": "Directory"})
 
 
+class DevicesTest(unittest.TestCase):
+    def test_a_preset_adds_a_device_where_the_pool_names_none(self):
+        claims = [{"name": "g", "resourceClaimTemplateName": "gpu"}]
+        mig = {"nvidia.com/mig-1g.10gb": 1}
+        for pool, want in (({}, {"nvidia.com/gpu": 1}), ({"resources": {"limits": {"nvidia.com/gpu": 2}}}, {"nvidia.com/gpu": 2}),
+                           ({"resources": {"limits": {"nvidia.com/gpu": 0}}}, {"nvidia.com/gpu": 0}),
+                           ({"resources": {"limits": {"nvidia.com/gpu": "0"}}}, {"nvidia.com/gpu": "0"}),
+                           ({"resources": {"limits": mig}}, mig), ({"resourceClaims": claims}, {}),
+                           ({"resources": {"limits": {"other.com/nic": 1}}}, {"nvidia.com/gpu": 1, "other.com/nic": 1})):
+            with self.subTest(pool):
+                spec = pool_spec(chart.objects(values={"pools": {"p": {**pool, "device": {"preset": "nvidia"}}}}), "p")
+                limits = spec["containers"][0]["resources"]["limits"]
+                self.assertEqual({key: value for key, value in limits.items() if key != "memory"}, want)
+                self.assertEqual(limits["memory"], "4Gi")
+                self.assertEqual([each["key"] for each in spec["tolerations"]], ["nvidia.com/gpu"])
+
+
 class PolicyTest(unittest.TestCase):
     def test_only_scrapers_reach_system_ports(self):
         def reached(rendered, name, label):

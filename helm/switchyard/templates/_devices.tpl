@@ -11,3 +11,21 @@
 {image: worker, argument: cpu, resource: "", taint: ""}
 {{- end -}}
 {{- end -}}
+
+{{/* The resources of a rank, as JSON: the pool's and one device of the preset. A pool that limits resources of the same vendor
+     (0, or a part such as nvidia.com/mig-1g.10gb) or claims devices gets no other: (dict "pool" $pool "resource"
+     "nvidia.com/gpu"). */}}
+{{- define "switchyard.presetResources" -}}
+{{- $resources := deepCopy .pool.resources -}}
+{{- if .resource -}}
+  {{- $vendor := printf "%s/" (splitList "/" .resource | first) -}}
+  {{- $own := not (empty .pool.resourceClaims) -}}
+  {{- range $name, $_ := default (dict) $resources.limits -}}
+    {{- if hasPrefix $vendor $name -}}{{- $own = true -}}{{- end -}}
+  {{- end -}}
+  {{- if not $own -}}
+    {{- $_ := set $resources "limits" (merge (dict .resource 1) (default (dict) $resources.limits)) -}}
+  {{- end -}}
+{{- end -}}
+{{- toJson $resources -}}
+{{- end -}}

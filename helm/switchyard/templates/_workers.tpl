@@ -120,10 +120,7 @@ spec:
   containers:
   {{- range $rank := until $ranks }}
   {{- $suffix := ternary (printf "-%d" $rank) "" (gt $rank 0) }}
-  {{- $resources := deepCopy $pool.resources }}
-  {{- with $preset.resource }}
-  {{- $_ := set $resources "limits" (merge (default (dict) $resources.limits) (dict . 1)) }}
-  {{- end }}
+  {{- $resources := include "switchyard.presetResources" (dict "pool" $pool "resource" $preset.resource) | fromJson }}
   {{- with $pool.resourceClaims }}
   {{- $claims := list }}
   {{- range . }}{{ $claims = append $claims (dict "name" .name) }}{{ end }}
