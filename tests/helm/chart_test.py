@@ -124,6 +124,8 @@ class RefusedTest(unittest.TestCase):
                        "security: {identities: [{id: 'spiffe://cluster.local/b', roles: [source]}]}",
                        "security: {certificates: {source: certManager, issuerRef: {name: a, kind: Issuer}}}",
                        "security: {certificates: {callers: {source: null, source-caller: [source]}}}",
+                       "fullnameOverride: a-b", "pools: {p: {dataPorts: 20000-20063}}",
+                       "security: {certificates: {secrets: {a: mine-a, b: mine}}}\npools: {a: {}, b: {}}",
                        "poolDefaults: {shm: {sizeLimit: 2Gi}}", "networkPolicy: {enabled: true}"):
             self.assertEqual(chart.render(values=values)[0], 0, values)
 

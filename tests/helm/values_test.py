@@ -110,6 +110,27 @@ class DevicesTest(unittest.TestCase):
                 self.assertEqual([each["key"] for each in spec["tolerations"]], ["nvidia.com/gpu"])
 
 
+class CopiesTest(unittest.TestCase):
+    def test_copies_of_models_ask_for_the_disk_that_they_take(self):
+        def artifact(source, **more):
+            return {"source": source, **more}
+        models = {"a": {"sizeGiB": 10, "artifact": artifact("image", image="i")},
+                  "b": {"sizeGiB": 0.5, "artifact": artifact("image", image="j")},
+                  "c": {"sizeGiB": 60, "artifact": artifact("pvc", claim="c")}}
+        rendered = chart.objects(values={"models": models})
+        checked = 0
+        for name, spec in chart.pod_specs(rendered):
+            copies = [each for each in spec.get("initContainers", []) if each["name"].startswith("copy-")]
+            if not copies:
+                continue
+            limits = {each["name"]: each["emptyDir"]["sizeLimit"] for each in spec["volumes"] if "model-" in each["name"]
+                      and "emptyDir" in each}
+            self.assertEqual(limits, {"model-a": "11260Mi", "model-b": "563Mi"}, name)
+            self.assertEqual([each["resources"]["requests"]["ephemeral-storage"] for each in copies], ["11823Mi"] * 2, name)
+            checked += 1
+        self.assertEqual(checked, 3)
+
+
 class PolicyTest(unittest.TestCase):
     def test_only_scrapers_reach_system_ports(self):
         def reached(rendered, name, label):

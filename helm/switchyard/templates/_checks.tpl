@@ -54,6 +54,26 @@
 {{- end -}}
 {{- end -}}
 
+{{/* Ports that a network policy can name and that the Pod does not use otherwise. */}}
+{{- define "switchyard.checkDataPorts" -}}
+{{- $pool := .pool -}}
+{{- if $pool.dataPorts -}}
+  {{- $first := splitList "-" $pool.dataPorts | first | int -}}
+  {{- $last := splitList "-" $pool.dataPorts | last | int -}}
+  {{- $before := printf "%s: {dataPorts: %s}" .name $pool.dataPorts -}}
+  {{- $after := printf "%s: {dataPorts: 20000-20063}" .name -}}
+  {{- if or (lt $first 1024) (lt $last $first) (gt $last 65535) -}}
+    {{- include "switchyard.instead" (dict "why" (printf "pools.%s.dataPorts: %s must be FIRST-LAST, with both from 1024 to 65535 and FIRST not above LAST." .name $pool.dataPorts) "before" $before "after" $after) -}}
+  {{- end -}}
+  {{- range $key := list "port" "systemPort" -}}
+    {{- $port := get $pool $key | int -}}
+    {{- if and (ge $port $first) (le $port $last) -}}
+      {{- include "switchyard.instead" (dict "why" (printf "pools.%s.dataPorts: %s includes %s, %d." $.name $pool.dataPorts $key $port) "before" $before "after" $after) -}}
+    {{- end -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "switchyard.checkPool" -}}
 {{- $at := printf "pools.%s" .name -}}
 {{- $pool := .pool -}}
@@ -75,6 +95,7 @@
 {{- if and $pool.dataPorts (gt (int $pool.ranksPerPod) 1) -}}
   {{- include "switchyard.instead" (dict "why" (printf "%s.dataPorts: the %d ranks of a Pod cannot share one range of ports." $at (int $pool.ranksPerPod)) "before" (printf "%s: {ranksPerPod: %d, dataPorts: %s}" .name (int $pool.ranksPerPod) $pool.dataPorts) "after" (printf "%s: {ranksPerPod: %d}" .name (int $pool.ranksPerPod))) -}}
 {{- end -}}
+{{- include "switchyard.checkDataPorts" . -}}
 {{- $first := int $pool.port -}}
 {{- $other := int $pool.systemPort -}}
 {{- $ranks := int $pool.ranksPerPod -}}
@@ -234,6 +255,21 @@
 {{- end -}}
 {{- end -}}
 
+{{/* A Secret has one certificate, of one holder. */}}
+{{- define "switchyard.checkSecrets" -}}
+{{- $of := dict (printf "%s-authority" (include "switchyard.fullname" .)) "the authority" -}}
+{{- if include "switchyard.secured" . -}}
+  {{- range $holder, $_ := include "switchyard.holders" . | fromJson -}}
+    {{- $secret := include "switchyard.secretOf" (dict "root" $ "holder" $holder) -}}
+    {{- if hasKey $of $secret -}}
+      {{- $named := ternary $holder (get $of $secret) (hasKey $.Values.security.certificates.secrets $holder) -}}
+      {{- include "switchyard.instead" (dict "why" (printf "security.certificates.secrets: %s and %s would share the Secret %s, and each has a certificate of its own." (get $of $secret) $holder $secret) "before" (printf "secrets: {%s: %s}" $named $secret) "after" (printf "secrets: {%s: %s-%s}" $named $secret $named)) -}}
+    {{- end -}}
+    {{- $_ := set $of $secret $holder -}}
+  {{- end -}}
+{{- end -}}
+{{- end -}}
+
 {{/* Both phases need workers, and a model that names pools needs pools that there are. */}}
 {{- define "switchyard.checkPhases" -}}
 {{- if include "switchyard.hasPhases" . -}}
@@ -262,6 +298,7 @@
 {{- include "switchyard.checkPhases" . -}}
 {{- include "switchyard.checkNames" . -}}
 {{- include "switchyard.checkSecurity" . -}}
+{{- include "switchyard.checkSecrets" . -}}
 {{- include "switchyard.checkDisaggregated" . -}}
 {{- range $name, $pool := include "switchyard.pools" . | fromJson -}}
   {{- $given := default (dict) (get $.Values.pools $name) -}}

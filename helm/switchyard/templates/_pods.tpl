@@ -94,7 +94,7 @@ readinessProbe:
 {{- $artifact := $model.artifact }}
 - name: model-{{ $name }}
 {{- if eq $artifact.source "image" }}
-  emptyDir: {sizeLimit: {{ printf "%dMi" (int64 (ceil (mulf 1126 $model.sizeGiB))) }}}
+  emptyDir: {sizeLimit: {{ include "switchyard.copyMi" $model }}Mi}
 {{- else if eq $artifact.source "imageVolume" }}
   image: {reference: {{ $artifact.image | quote }}, pullPolicy: {{ $.Values.image.pullPolicy }}}
 {{- else if eq $artifact.source "pvc" }}
@@ -111,8 +111,18 @@ readinessProbe:
 {{- end }}
 {{- end -}}
 
-{{/* Init containers that copy checkpoints out of images. */}}
+{{/* The space for a copy of a model, in MiB: its size and a tenth. */}}
+{{- define "switchyard.copyMi" -}}
+{{- ceil (mulf 1126 .sizeGiB) | int64 -}}
+{{- end -}}
+
+{{/* Init containers that copy checkpoints out of images to the machine's disk. Each requests the space of all copies, since a
+     Pod requests the maximum of its init containers and not their sum. */}}
 {{- define "switchyard.modelCopies" -}}
+{{- $disk := 0 }}
+{{- range $name, $model := include "switchyard.models" . | fromJson }}
+{{- if eq $model.artifact.source "image" }}{{ $disk = add $disk (include "switchyard.copyMi" $model | int64) }}{{ end }}
+{{- end }}
 {{- range $name, $model := include "switchyard.models" . | fromJson }}
 {{- if eq $model.artifact.source "image" }}
 - name: copy-{{ $name }}
@@ -121,7 +131,7 @@ readinessProbe:
   command: {{ default (list "/usr/bin/cp" "-r" "/model/." "/target") $model.artifact.command | toJson }}
   securityContext: {{- include "switchyard.containerSecurity" $ | nindent 4 }}
   resources:
-    requests: {cpu: 100m, memory: 64Mi}
+    requests: {cpu: 100m, memory: 64Mi, ephemeral-storage: {{ $disk }}Mi}
     limits: {memory: 256Mi}
   volumeMounts:
   - {name: model-{{ $name }}, mountPath: /target}
