@@ -290,7 +290,9 @@ class CertificatesTest(unittest.TestCase):
         values = {"pools": {"a": {}}, "security": {
             "certificates": {"source": "certManager", "issuerRef": {"name": "ca", "kind": "ClusterIssuer"},
                              "callers": {"operator": None, "look": ["observer"]}},
-            "trustDomain": "moe.example", "identities": [{"id": "spiffe://moe.example/x", "roles": ["source"]}]}}
+            "trustDomain": "moe.example", "identities": [
+                {"id": "spiffe://moe.example/x", "roles": ["source"]},
+                {"id": "spiffe://moe.example/y", "roles": ["worker"], "pools": ["spare"]}]}}
         rendered = chart.objects(values=values, namespace="n")
         table = yaml.safe_load(chart.one(rendered, "ConfigMap", "rel-switchyard-identities")["data"]["identities.yaml"])
         roles = {row["id"]: row["roles"] for row in table["identities"]}
@@ -298,9 +300,13 @@ class CertificatesTest(unittest.TestCase):
         self.assertEqual(roles, {
             ids + "coordinator": ["coordinator"], ids + "a": ["worker"], ids + "apply": ["operator"],
             ids + "test": ["source", "observer"], ids + "source": ["source"], ids + "look": ["observer"],
-            "spiffe://moe.example/x": ["source"]})
+            "spiffe://moe.example/x": ["source"], "spiffe://moe.example/y": ["worker"]})
+        # A worker joins its own pool only.
+        self.assertEqual({row["id"]: row["pools"] for row in table["identities"] if "pools" in row},
+                         {ids + "a": ["a"], "spiffe://moe.example/y": ["spare"]})
         made = [o["spec"] for o in rendered if o["kind"] == "Certificate"]
-        self.assertEqual({spec["uris"][0] for spec in made}, set(roles) - {"spiffe://moe.example/x"})
+        self.assertEqual({spec["uris"][0] for spec in made},
+                         set(roles) - {"spiffe://moe.example/x", "spiffe://moe.example/y"})
         self.assertEqual({spec["duration"] for spec in made}, {"8760h"})
         mounted = {secret for _, spec in chart.pod_specs(rendered) for secret in secrets_of(spec)}
         self.assertLessEqual(mounted, {spec["secretName"] for spec in made})
