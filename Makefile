@@ -137,21 +137,25 @@ chart-test: ## the Helm chart without a cluster: renders, refusals, policies, al
 	@/usr/bin/python3 -B tests/helm/values_test.py
 	@/usr/bin/python3 -B tests/helm/kinds_test.py
 	@/usr/bin/python3 -B tests/helm/alerts_test.py
+	@/usr/bin/python3 -B tests/helm/context_test.py
 
 image-test: ## the container images: reproducible, whole, and they serve
 	@scripts/bootstrap build test
 	@scripts/build release programs
 	@/usr/bin/python3 -B tests/image/image_test.py . build/release
 
-k8s-smoke: ## install the Helm chart on a Kubernetes of its own, test it, lose a worker, uninstall it
-	@scripts/bootstrap build test k8s
-	@scripts/build release programs
-	@/usr/bin/python3 -B tests/helm/smoke_test.py
+# For a cluster that KUBECONFIG names: the CONTEXT that may be changed, and the REGISTRY, with its path, that images come from.
+ON_CLUSTER = $(if $(CONTEXT),--context '$(CONTEXT)') $(if $(REGISTRY),--prefix '$(REGISTRY)')
 
-k8s-life: ## change a release there in every planned way, and some others, while clients generate
+k8s-smoke: ## install the Helm chart on a Kubernetes of its own, test it, lose a worker, uninstall it (CONTEXT REGISTRY with KUBECONFIG)
 	@scripts/bootstrap build test k8s
 	@scripts/build release programs
-	@/usr/bin/python3 -B tests/helm/life_test.py
+	@/usr/bin/python3 -B tests/helm/smoke_test.py $(ON_CLUSTER)
+
+k8s-life: ## change a release there in every planned way, and some others, while clients generate (the same)
+	@scripts/bootstrap build test k8s
+	@scripts/build release programs
+	@/usr/bin/python3 -B tests/helm/life_test.py $(ON_CLUSTER)
 
 k8s-groups: ## pools as LeaderWorkerSet and DisaggregatedSet there, with their real controller
 	@scripts/bootstrap build test k8s

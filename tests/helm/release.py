@@ -177,6 +177,29 @@ def start_cluster(options, state):
         timed("load", call, CLUSTER, "--state", state, "load", *pathlib.Path(images).glob("*.tar"))
 
 
+def only_this_context(name, folder):
+    """The path of a kubeconfig with this context of KUBECONFIG and no other one: no command can take another cluster."""
+    path = pathlib.Path(folder) / "kubeconfig"
+    path.touch(mode=0o600)
+    kubectl = pathlib.Path(call(CLUSTER, "tools", limit=1500).stdout.strip()) / "kubectl"
+    path.write_text(call(kubectl, "config", "view", "--raw", "--context", name, "--minify", "--flatten").stdout)
+    return str(path)
+
+
+def choose_the_cluster(parser, options):
+    """Sets KUBECONFIG as the options say, and own_cluster: the state of the node if it is one of ours."""
+    if options.node:
+        os.environ["KUBECONFIG"] = call(CLUSTER, "--state", options.node, "kubeconfig").stdout.strip()
+    elif "KUBECONFIG" in os.environ:
+        if not options.context:
+            parser.error("KUBECONFIG is set, and nothing says which cluster may be changed: give --context NAME (make: CONTEXT=NAME) "
+                         "with a name of `kubectl config get-contexts -o name`, or unset KUBECONFIG for a cluster of the test's own")
+        options.folder = tempfile.TemporaryDirectory()  # removed with the options
+        os.environ["KUBECONFIG"] = only_this_context(options.context, options.folder.name)
+    if options.context and (options.node or "KUBECONFIG" not in os.environ):
+        parser.error("--context is of a cluster that KUBECONFIG names")
+
+
 def choose(steps, options):
     """Those that --only and --without leave; a name that no step has is an error."""
     only, without = (set(filter(None, words.split(","))) for words in (options.only, options.without))
@@ -195,12 +218,12 @@ def run(description, name, steps, summary):
     parser.add_argument("--helm", choices=["3", "4"], default="3", help="whose commands (default: %(default)s)")
     parser.add_argument("--node", type=pathlib.Path,
                         help="the state of a node of tests/k8s/cluster that is up and has the images, and stays as it is")
+    parser.add_argument("--context", metavar="NAME", help="of KUBECONFIG: the cluster that the test changes. There is no default")
     parser.add_argument("--only", default="", metavar="STEP,...", help="only these steps; most need the first")
     parser.add_argument("--without", default="", metavar="STEP,...", help="all steps but these")
     options = parser.parse_args()
     state = options.node or ROOT / "out" / name
-    if options.node:
-        os.environ["KUBECONFIG"] = call(CLUSTER, "--state", state, "kubeconfig").stdout.strip()
+    choose_the_cluster(parser, options)
     own = "KUBECONFIG" not in os.environ
     options.own_cluster = state if own or options.node else None
     try:
