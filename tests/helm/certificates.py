@@ -125,5 +125,6 @@ def rotate(release, values):
         assert all("UNAVAILABLE" in each or "unreachable" in each or "LOST" in each for each in answers), answers
         forwarded.fetch(release)
         assert forwarded.serial() != old
+        release.kubectl("delete", "secret", "kept")
     finally:
         forwarded.close()

@@ -120,6 +120,11 @@ class Release:
         return [pod for pod in self.get("pods")
                 if pod["metadata"]["labels"].get("app.kubernetes.io/component") in components]
 
+    def readiness(self, *components):
+        """{Pod: since when it is ready, or not}: it is another time once readiness was lost, however shortly."""
+        return {pod["metadata"]["name"]: [(each["status"], each["lastTransitionTime"]) for each in pod["status"]["conditions"]
+                                          if each["type"] == "Ready"] for pod in self.pods(*components)}
+
     def wait_ready(self):
         for state in ("create", "condition=Ready"):  # helm returns before there are Pods
             self.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for", state,
@@ -146,7 +151,7 @@ class Release:
     def delete_jobs(self):
         """Those of all clients."""
         if self.jobs:
-            self.kubectl("delete", "job", *self.jobs)
+            self.kubectl("delete", "job", "--ignore-not-found", *dict.fromkeys(self.jobs))
             self.jobs.clear()
 
     def text_of(self, name):
@@ -157,8 +162,18 @@ class Release:
         return log
 
 
+def demo(options, tokens, mode):
+    """The text that `make demo` prints."""
+    out = call("env", f"BUILD={options.build.resolve()}", "PROMPT=SELECT name FROM", f"TOKENS={tokens}", f"MODE={mode}",
+               f"WORKERS={WORKERS}", "TRANSPORT=auto", "DEVICE=", ROOT / "scripts/demo").stdout
+    text, measured, _ = out.partition("\nbits per byte of the first window")
+    assert measured, out
+    return text.strip()
+
+
 def reference(options, tokens, mode="low_latency"):
-    """The text of four workers of this machine. In low_latency it does not depend on the placement."""
+    """As demo(), without the measurement that comes after the text there: `generate` with four workers of this machine. In
+    low_latency the text does not depend on the placement."""
     return call(options.build / "bin/generate", "--model", ROOT / "models/sqlite-moe-7m", "--workers", 4,
                 "--mode", mode, "--prompt", "SELECT name FROM", "--tokens", tokens).stdout.strip()
 

@@ -4,7 +4,7 @@
     smoke_test.py [--build FOLDER]
 
 Without KUBECONFIG it starts a cluster of its own (tests/k8s/cluster), builds and loads the images, and ends the
-cluster again. With KUBECONFIG it uses that one, whose machines have the images; --prefix says where from.
+cluster again. With KUBECONFIG and --context it uses that one, whose machines have the images; --prefix says where from.
 It works in a namespace of its own, which it deletes. Exit 0 when every step did what it should.
 """
 
@@ -13,17 +13,26 @@ import sys
 import time
 
 import chart
+import notes
 import yaml
 from certificates import Forwarded
-from release import CHART, ROOT, WORKERS, call, reference, run
+from release import CHART, ROOT, WORKERS, call, demo, reference, run
+
+READY_SECONDS = 60  # of an installation, with the images on the machine
 
 
 def install(release):
     release.create_namespace()
-    notes = release.helm("install", CHART, *release.values()).stdout
+    begin = time.monotonic()
+    text = release.helm("install", CHART, *release.values()).stdout
     for part in ("callers need a certificate", f"helm -n {release.namespace} test moe", "port-forward"):
-        assert part in notes, notes
+        assert part in text, text
     release.wait_ready()
+    took = time.monotonic() - begin
+    pods = release.pods("coordinator", "worker")
+    assert len(pods) == 1 + WORKERS and all("readinessProbe" in c for pod in pods for c in pod["spec"]["containers"]), pods
+    print(f"  all Pods are ready, and the model is served, {took:.1f} s after the beginning of helm install", flush=True)
+    assert took <= READY_SECONDS or not release.options.own_cluster, f"{took:.1f} s until all Pods were ready"
     restarts = {c["restartCount"] for pod in release.get("pods") for c in pod["status"]["containerStatuses"]}
     assert restarts == {0}, restarts
     # What made the certificates is gone, with its rights.
@@ -50,11 +59,11 @@ def helm_test_without_a_worker(release):
 
 
 def generate(release):
-    """In both modes. In normal, bits depend on which worker has which expert: here as after `make demo`."""
+    """As `make demo`, in both modes. In normal, bits depend on which worker has which expert: here as there."""
     for mode in ("low_latency", "normal"):
         name = f"client-{mode.replace('_', '-')}"
         release.client(name, 80, mode=mode)
-        text, want = release.text_of(name), reference(release.options, 80, mode)
+        text, want = release.text_of(name), demo(release.options, 80, mode)
         assert text.startswith(want), f"{mode}: {text!r} is not {want!r}"
 
 
@@ -114,18 +123,7 @@ def renew_certificates(release):
 
 
 def uninstall(release):
-    release.delete_jobs()
-    release.helm("uninstall", "--wait")
-    release.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for",
-                    "delete", "--timeout", "60s")
-    left = {f"{each['kind']}/{each['metadata']['name']}"
-            for kind in ("all", "configmaps", "serviceaccounts", "persistentvolumeclaims", "networkpolicies",
-                         "poddisruptionbudgets", "secrets") for each in release.get(kind)}
-    left -= {"ConfigMap/kube-root-ca.crt", "ServiceAccount/default"}
-    names = ["authority", *(f"{each}-tls" for each in ("apply", "coordinator", "cpu", "operator", "source", "test"))]
-    assert left == {"Pod/moe-switchyard-test", *(f"Secret/moe-switchyard-{name}" for name in names)}, left
-    release.kubectl("delete", "secret", "-l", "app.kubernetes.io/instance=moe")
-    assert not release.get("secrets")
+    notes.uninstall(release)
 
 
 def examples_are_accepted(release):
