@@ -2,12 +2,15 @@
 
 import re
 import time
+from datetime import datetime
 
 from release import reference
 
 CLIENTS = ("client-a", "client-b")
-# Prints "texts N errors N differ N" each time, and each error once more as it was. Tries PATIENCE times to open a session
-# while the coordinator is away, as an engine does, and repeats a step that fails for RETRY seconds.
+# Prints "texts N errors N differ N" each time, and each error once more as it was. Repeats a step that fails for RETRY seconds:
+# not at all, unless a test is about that, since a caller that has to repeat a step has seen an error. Tries PATIENCE times to open
+# a session while the coordinator is away, as an engine does. The prompt is printed once a session is open: what fails
+# later is an error in any case.
 LOOP = """
 n=0 bad=0 other=0 lost=0 want=
 while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
@@ -17,10 +20,10 @@ while [ ! -e /models/stop ] && [ $n -lt 5000 ]; do
     n=$((n + 1)) lost=0 text=$(echo "$text" | head -n 3)
     want=${want:-$text}
     [ "$text" = "$want" ] || { other=$((other + 1)); echo "OTHER $text"; }
-  elif [ $lost -lt PATIENCE ] && grep -q COORDINATOR_LOST /scratch/error; then
+  elif [ $lost -lt PATIENCE ] && [ -z "$text" ] && grep -q COORDINATOR_LOST /scratch/error; then
     lost=$((lost + 1)); echo "WAITS $(date +%T)"; sleep 0.2
   else
-    bad=$((bad + 1)); echo "ERROR $(date +%s) $(cat /scratch/error)"
+    bad=$((bad + 1)); echo "ERROR $(cat /scratch/error)"
   fi
   echo "texts $n errors $bad differ $other"
 done
@@ -28,16 +31,17 @@ echo "$want"
 """
 
 
-def start(release, name, script, secret="moe-switchyard-source-tls"):
-    """A Pod like that of helm/client.yaml, with a script as its program and the certificate of a Secret."""
-    def change(job):
+def start(release, name, script, secret="moe-switchyard-source-tls", change=lambda job: None):
+    """A Pod like that of helm/client.yaml, with a script as its program and the certificate of a Secret, after `change`."""
+    def with_script(job):
         container, = job["spec"]["template"]["spec"]["containers"]
         container["command"], container["args"] = ["/usr/bin/sh", "-c"], [script]
         container["volumeMounts"].append({"name": "scratch", "mountPath": "/scratch"})
         volumes = job["spec"]["template"]["spec"]["volumes"]
         next(each for each in volumes if each["name"] == "tls")["projected"]["sources"][0]["secret"]["name"] = secret
         volumes.append({"name": "scratch", "emptyDir": {}})
-    release.client(name, 80, change)
+        change(job)
+    release.client(name, 80, with_script)
     release.kubectl("wait", "pod", "-l", f"job-name={name}", "--for", "condition=Ready", "--timeout", "60s")
 
 
@@ -49,9 +53,9 @@ def counts(release, name):
 
 
 def errors(release, name):
-    """[(Unix time, first line)] of what a client has met so far."""
-    log = release.kubectl("logs", f"job/{name}", "-c", "generate").stdout
-    return [(int(when), text) for when, text in re.findall(r"^ERROR (\d+) (.*)$", log, re.M)]
+    """[(Unix time, first line)] of what a client has met so far. The time is that at which the node got the line."""
+    log = release.kubectl("logs", f"job/{name}", "-c", "generate", "--timestamps").stdout
+    return [(datetime.fromisoformat(when).timestamp(), text) for when, text in re.findall(r"^(\S+) ERROR (.*)$", log, re.M)]
 
 
 def undisturbed(change):
@@ -70,7 +74,7 @@ def undisturbed(change):
     return step
 
 
-def start_the_clients(release, patience=0, retry=60):
+def start_the_clients(release, patience=0, retry=0):
     release.kubectl("delete", "job", "--ignore-not-found", *CLIENTS)  # those of an earlier step, which have ended
     for name in CLIENTS:
         start(release, name, LOOP.replace("PATIENCE", str(patience)).replace("RETRY", str(retry)))
@@ -80,18 +84,37 @@ def start_the_clients(release, patience=0, retry=60):
         time.sleep(1)
 
 
-def long_session(times):
-    """A program that measures the checkpoint's text so many times in a single session."""
-    return f"""
-i=0; while [ $i -lt {times} ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
+class LongSession:
+    """A Pod that measures the checkpoint's text so many times in a single session, and repeats no step."""
+
+    SCRIPT = """
+i=0; while [ $i -lt TIMES ]; do cat /models/eval.txt; i=$((i + 1)); done >/scratch/text
+/usr/bin/busybox stty ocrnl <&2 || exit 1
 /usr/bin/switchyard-eval --target=moe-switchyard-coordinator:7700 --model=/models --text=/scratch/text --mode=low_latency \\
-  --tls-dir=/etc/switchyard-tls
+  --tls-dir=/etc/switchyard-tls --retry-for=0
 """
 
+    def __init__(self, release, times):
+        self.release = release
 
-def check_the_long_session(release):
-    release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
-    assert "bits per byte 1.3" in release.kubectl("logs", "job/long", "-c", "generate").stdout
+        def on_a_terminal(job):
+            # switchyard-eval shows its progress there. `stty` makes each update a line of the log.
+            container, = job["spec"]["template"]["spec"]["containers"]
+            container["tty"] = True
+        start(release, "long", self.SCRIPT.replace("TIMES", str(times)), change=on_a_terminal)
+
+    def log(self):
+        return self.release.kubectl("logs", "job/long", "-c", "generate").stdout
+
+    def windows(self):
+        """How many windows of the text it has measured so far."""
+        return max(map(int, re.findall(r"^window (\d+) of ", self.log(), re.M)), default=0)
+
+    def check(self):
+        """It ends well."""
+        self.release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
+        log = self.log()
+        assert re.search(r"^bits per byte 1\.3", log, re.M), log[-2000:]
 
 
 def end_the_clients(release):

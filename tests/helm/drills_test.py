@@ -19,8 +19,7 @@ import canaries
 import floods
 import node
 import yaml
-from clients import (CLIENTS, check_the_long_session, end_the_clients, long_session, start, start_the_clients,
-                     undisturbed)
+from clients import CLIENTS, LongSession, end_the_clients, start_the_clients, undisturbed
 from release import CHART, ROOT, run
 
 DATA_PORTS = (21000, 21063)
@@ -215,7 +214,7 @@ def make_another_build(release):
     another_build.build()
     release.digests = another_build.load(release)
     start_the_clients(release, patience=100)
-    start(release, "long", long_session(10))
+    release.long = LongSession(release, 10)
 
 
 @undisturbed
@@ -237,7 +236,7 @@ def no_session_noticed(release):
     """The long one went on while every process was replaced twice; others were opened as soon as a coordinator was there."""
     waits = [release.kubectl("logs", f"job/{name}", "-c", "generate").stdout.count("WAITS") for name in CLIENTS]
     end_the_clients(release)
-    check_the_long_session(release)
+    release.long.check()
     print(f"  times that a client found no coordinator: {waits}", flush=True)
 
 

@@ -44,9 +44,7 @@ class Watch:
 
 
 def readiness(release):
-    """{Pod: since when it is ready}: it is another time once it was lost."""
-    return {pod["metadata"]["name"]: [(each["status"], each["lastTransitionTime"]) for each in pod["status"]["conditions"]
-                                      if each["type"] == "Ready"] for pod in release.pods("coordinator", "worker")}
+    return release.readiness("coordinator", "worker")
 
 
 def restarts(release):

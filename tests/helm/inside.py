@@ -1,11 +1,12 @@
 """What release.py's tests look at and do inside the node of tests/k8s/cluster, as root there. Its text is the standard
-input of Python: inside.py listening|usage|flood|sniff|key JSON. Prints JSON."""
+input of Python: inside.py listening|usage|end|flood|sniff|key JSON. Prints JSON."""
 
 import errno
 import json
 import os
 import pathlib
 import random
+import select
 import selectors
 import shutil
 import socket
@@ -84,6 +85,17 @@ def usage(uids):
             except (FileNotFoundError, ProcessLookupError, KeyError):
                 pass
     return answer
+
+
+def end(options):
+    """The Unix time at which a process ended, which gets the signal first if there is one."""
+    process = os.pidfd_open(options["pid"])
+    print("watched", flush=True)  # from here on it cannot be missed
+    if options["signal"]:
+        os.kill(options["pid"], options["signal"])
+    if not select.select([process], [], [], options["seconds"])[0]:
+        raise TimeoutError(f"{options}: it has not ended")
+    return time.time()
 
 
 # The beginning of a ClientHello, of a request and of HTTP/2's preface, and nothing at all.
@@ -212,6 +224,6 @@ def key(options):
 
 
 if __name__ == "__main__":
-    print(json.dumps({"listening": listening, "usage": usage, "sniff": sniff, "key": key,
+    print(json.dumps({"listening": listening, "usage": usage, "end": end, "sniff": sniff, "key": key,
                       "flood": lambda options: Flood(options).run()}[
         sys.argv[1]](json.loads(sys.argv[2]))))

@@ -16,6 +16,37 @@ def command(release, what, argument, pid=None):
     return [CLUSTER, "--state", release.options.own_cluster, "enter", *netns, "python3", "-", what, json.dumps(argument)]
 
 
+def started(words):
+    """A process that runs inside.py so."""
+    process = subprocess.Popen(  # pylint: disable=consider-using-with
+        [str(word) for word in words], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    process.stdin.write(INSIDE)
+    process.stdin.close()
+    process.stdin = None  # communicate() would write to it
+    return process
+
+
+class End:
+    """The end of one of the node's processes, which gets a signal first if there is one."""
+
+    def __init__(self, release, pid, signal=0):
+        options = {"pid": pid, "signal": signal, "seconds": 60}
+        self.process = started(command(release, "end", options))
+        assert self.process.stdout.readline() == "watched\n", "there is no such process"
+
+    def when(self):
+        """Its Unix time; waits for it."""
+        output = self.process.stdout.read()
+        assert self.process.wait(10) == 0, "the process has not ended"
+        return json.loads(output)
+
+
+def program(release, pod):
+    """The number, in the node, of the only program of a worker's Pod."""
+    process, = [each for each in ask(release, "usage", [pod])[pod["metadata"]["name"]] if each["name"].startswith("switchyard")]
+    return process["pid"]
+
+
 def enter(release, *words):
     """The output of a command in the node, as bytes."""
     return subprocess.run([str(CLUSTER), "--state", str(release.options.own_cluster), "enter", *map(str, words)],
@@ -44,11 +75,7 @@ class Flood:
 
     def __init__(self, release, targets, each, seconds, pid=None):
         options = {"targets": targets, "each": each, "seconds": seconds}
-        self.process = subprocess.Popen(  # pylint: disable=consider-using-with
-            [str(word) for word in command(release, "flood", options, pid)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            text=True)
-        self.process.stdin.write(INSIDE)
-        self.process.stdin.close()
+        self.process = started(command(release, "flood", options, pid))
 
     def over(self):
         return self.process.poll() is not None
