@@ -1,14 +1,16 @@
 """Secrets and data of a release that generates, and the search for them in everything that it tells."""
 
 import base64
+import concurrent.futures
 import gzip
 import json
+import os
 import subprocess
 
 import node
 from clients import start
-from release import call
 
+TENANTS = "tenants"  # the Secret with their names
 KINDS = ("pods,services,configmaps,statefulsets,jobs,serviceaccounts,networkpolicies,poddisruptionbudgets,"
          "persistentvolumeclaims,endpointslices,controllerrevisions,events")
 # What an operator sees; doctor looks at itself, and at the way to all workers.
@@ -38,6 +40,8 @@ def forms(secret):
         middle = text[-(-before * 8 // 6):(before + len(secret)) * 8 // 6]
         yield middle
         yield middle.translate(bytes.maketrans(b"+/", b"-_"))
+    if len(secret) == 16:  # a random id, which is written as two numbers
+        yield secret[7::-1].hex().encode() + secret[:7:-1].hex().encode()
     yield "".join(chr(byte) if 32 <= byte < 127 and chr(byte) not in "\"'\\" else f"\\{byte:03o}" for byte in secret).encode()
 
 
@@ -49,16 +53,28 @@ def numbers(cookie):
         yield f"{number:016x}".encode()
 
 
+def make_tenants(release):
+    """The Secret of the values, with a name of a tenant that is nowhere else."""
+    release.tenant = f"canary-{os.urandom(8).hex()}"
+    ids = [f"spiffe://cluster.local/ns/{release.namespace}/sa/moe-switchyard-{holder}" for holder in ("test", "source")]
+    file = f'tenants:\n- {{name: {release.tenant}, ids: ["{ids[0]}", "{ids[1]}"]}}\n'
+    release.kubectl("create", "secret", "generic", TENANTS, f"--from-literal=tenants.yaml={file}")
+
+
 def secrets_of(release):
     """{name: bytes} of a release whose clients generate now."""
     found = {}
     coordinator, = release.pods("coordinator")
-    told = json.loads(call(*node.command(release, "sniff", {"seconds": 8, "rows": 200}), text=node.INSIDE).stdout)
+    told = node.say(release, "sniff", {"seconds": 8, "rows": 200})
     assert len(told["cookies"]) >= 4 and len(told["rows"]) >= 100, told
     found |= {f"cookie {i}": bytes.fromhex(each) for i, each in enumerate(told["cookies"])}
     found |= {f"row {i}": bytes.fromhex(each) for i, each in enumerate(told["rows"])}
-    key = call(*node.command(release, "key", {"pod": coordinator["metadata"]["uid"]}), text=node.INSIDE).stdout
-    found["key of the deployment"] = bytes.fromhex(json.loads(key))
+    found["key of the deployment"] = bytes.fromhex(node.say(release, "key", {"pod": coordinator["metadata"]["uid"]}))
+    blobs = node.say(release, "blobs", [pod["metadata"]["uid"] for pod in release.pods("worker", "client")])
+    assert len(blobs["addresses"]) >= len(release.pods("worker")) and blobs["ring secrets"], blobs
+    found |= {f"address of UCX {i}": bytes.fromhex(each) for i, each in enumerate(blobs["addresses"])}
+    found |= {f"ring secret {i}": bytes.fromhex(each) for i, each in enumerate(blobs["ring secrets"])}
+    found["tenant"] = release.tenant.encode()
     for secret in release.get("secrets"):
         for file, value in (secret.get("data") or {}).items():
             if file.endswith(".key"):
@@ -76,6 +92,15 @@ def raw(*command):
     return subprocess.run([str(word) for word in command], capture_output=True, check=True, timeout=120).stdout
 
 
+def logs(release):
+    """{"log Pod/container": bytes}, several at a time: most of it is waiting."""
+    names = [(pod["metadata"]["name"], container["name"]) for pod in release.get("pods")
+             for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        read = pool.map(lambda name: raw(release.kubectl_path, "-n", release.namespace, "logs", name[0], "-c", name[1]), names)
+        return {f"log {pod}/{container}": text for (pod, container), text in zip(names, read)}
+
+
 def told_by(release):
     """{where: bytes}: logs of all containers, system ports, objects, Events, Helm's releases, syctl and doctor."""
     texts = {}
@@ -84,11 +109,8 @@ def told_by(release):
     release.kubectl("wait", "job/tell", "--for", "condition=complete", "--timeout", "60s")
     told = release.kubectl("logs", "job/tell", "-c", "generate").stdout
     assert "FAILED" not in told and told.endswith("told\n"), told[told.find("FAILED"):][:500]
-    for pod in release.get("pods"):
-        name = pod["metadata"]["name"]
-        for container in pod["spec"].get("initContainers", []) + pod["spec"]["containers"]:
-            texts[f"log {name}/{container['name']}"] = raw(
-                release.kubectl_path, "-n", release.namespace, "logs", name, "-c", container["name"])
+    texts |= logs(release)
+    urls = {}
     for pod in release.pods("coordinator", "worker"):
         coordinator = pod["metadata"]["labels"]["app.kubernetes.io/component"] == "coordinator"
         paths = ["metrics", "livez", "readyz"]
@@ -96,8 +118,8 @@ def told_by(release):
         for container in pod["spec"]["containers"]:
             port, = [p["containerPort"] for p in container["ports"] if p["name"].startswith("system")]
             for path in paths:
-                texts[f"{path} of {pod['metadata']['name']}/{container['name']}"] = node.enter(
-                    release, "curl", "-s", "-m", "5", f"http://{pod['status']['podIP']}:{port}/{path}")
+                urls[f"http://{pod['status']['podIP']}:{port}/{path}"] = f"{path} of {pod['metadata']['name']}/{container['name']}"
+    texts |= {urls[url]: base64.b64decode(text) for url, text in node.say(release, "fetch", list(urls)).items()}
     texts["objects"] = raw(release.kubectl_path, "-n", release.namespace, "get", KINDS, "-o", "json")
     for secret in release.get("secrets"):
         if secret["type"] == "helm.sh/release.v1":
@@ -117,7 +139,8 @@ def found_in(texts, secrets):
 
 def check_that_it_finds(release, secrets):
     """Plants one secret after the other, in each form, into the log of a Pod; all are found there, and only there."""
-    chosen = {name: secrets[name] for name in ("cookie 0", "row 0", "key of the deployment", "moe-switchyard-cpu-tls/tls.key")}
+    chosen = {name: secrets[name] for name in ("cookie 0", "row 0", "key of the deployment", "address of UCX 0", "ring secret 0",
+                                               "tenant", "moe-switchyard-cpu-tls/tls.key")}
     lines = [form for secret in chosen.values() for form in list(forms(secret))[1:]]
     lines += list(numbers(chosen["cookie 0"]))
     text = "\n".join(line.decode() for line in lines)

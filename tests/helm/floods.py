@@ -62,6 +62,14 @@ def lines(release):
     return found
 
 
+def process_of(release, client):
+    """One that lives as long as the client's Pod."""
+    pod, = [each for each in release.pods("client") if each["metadata"]["labels"].get("job-name") == client
+            and each["status"]["phase"] == "Running"]
+    shell, = [each for each in node.ask(release, "usage", [pod])[pod["metadata"]["name"]] if each["name"] == "sh"]
+    return shell["pid"]
+
+
 def resting(release):
     """The descriptors of each process when nobody is connected."""
     return {name: each["fds"] for name, each in
@@ -84,9 +92,10 @@ def wait_for_rest(release, rest):
     return time.monotonic() - begin
 
 
-def endure(release, name, targets, rest, pid=None):
-    """Floods the targets, from the node or from where a process is, while two clients generate. Returns its counts."""
+def endure(release, name, targets, rest, beside=None):
+    """Floods the targets while two clients generate, from the node or, beside one of them, from its address. Returns counts."""
     start_the_clients(release)
+    pid = process_of(release, beside) if beside else None
     watch = Watch(release)
     time.sleep(10)
     rss, _ = watch.end()

@@ -1,11 +1,13 @@
 """What release.py's tests look at and do inside the node of tests/k8s/cluster, as root there. Its text is the standard
-input of Python: inside.py listening|usage|end|flood|sniff|key JSON. Prints JSON."""
+input of Python: inside.py listening|sockets|usage|end|flood|sniff|key|blobs|fetch JSON. Prints JSON."""
 
+import base64
 import errno
 import json
 import os
 import pathlib
 import random
+import re
 import select
 import selectors
 import shutil
@@ -14,9 +16,13 @@ import sqlite3
 import sys
 import tempfile
 import time
+import urllib.request
 
 PROC = pathlib.Path("/proc")
-LISTENS = "0A"
+# The states, in tables of /proc/net, of sockets that take what comes: they listen, or have a port and no peer.
+LISTENS = {"tcp": "0A", "tcp6": "0A", "udp": "07", "udp6": "07"}
+PIECE = 1 << 24  # bytes of memory that are looked at together
+OF_POD = re.compile(r"/pod([0-9a-f-]{36})/")
 
 
 def processes_of(uid):
@@ -45,20 +51,20 @@ def sockets_of(pid):
 
 
 def listening_in(uid):
-    """[[address, port, program]] of a Pod's network namespace."""
+    """[[protocol, address, port, program]] of a Pod's network namespace."""
     processes, rows = processes_of(uid), []
-    for table in ("tcp", "tcp6") if processes else ():
+    for table, state in LISTENS.items() if processes else ():
         for line in (PROC / str(min(processes)) / "net" / table).read_text().splitlines()[1:]:
             words = line.split()
-            if words[3] == LISTENS:
+            if words[3] == state:
                 address, port = words[1].split(":")
-                rows.append([address, int(port, 16), words[9]])
+                rows.append([table, address, int(port, 16), words[9]])
     owners = {inode: f"{name}/{pid}" for pid, name in processes_of(uid).items() for inode in sockets_of(pid)}
-    return [[address, port, owners.get(inode, "nobody")] for address, port, inode in rows]
+    return [[*row, owners.get(inode, "nobody")] for *row, inode in rows]
 
 
 def listening(uids):
-    """{uid: [[address, port, program]]}: every TCP socket that listens in the Pod's network namespace."""
+    """{uid: [[protocol, address, port, program]]}: every socket that takes what comes to the Pod's network namespace."""
     answer = {}
     for uid in uids:
         # A program may end between two looks; what nobody owns is seen again.
@@ -67,9 +73,36 @@ def listening(uids):
                 answer[uid] = listening_in(uid)
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if all(owner != "nobody" for _, _, owner in answer[uid]):
+            if all(row[3] != "nobody" for row in answer[uid]):
                 break
     return answer
+
+
+def pods_without_services():
+    """The Pods none of whose processes is a coordinator or worker."""
+    programs = {}
+    for folder in PROC.glob("[0-9]*"):
+        try:
+            if found := OF_POD.search((folder / "cgroup").read_text()):
+                programs.setdefault(found.group(1), set()).add((folder / "comm").read_text().strip())
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+    return [uid for uid, names in programs.items()
+            if names != {"pause"} and not any(name.startswith("switchyard-") for name in names)]
+
+
+def sockets(options):
+    """{uid: [what listening() says]} of such Pods, each answer once, until a file is there."""
+    answers, end = {}, pathlib.Path(options["end"])
+    last = time.monotonic() + options["seconds"]
+    while not end.exists() and time.monotonic() < last:
+        for uid, rows in listening(pods_without_services()).items():
+            known = answers.setdefault(uid, [])
+            if rows not in known:
+                known.append(rows)
+        time.sleep(0.1)
+    end.unlink(missing_ok=True)
+    return answers
 
 
 def usage(uids):
@@ -223,7 +256,63 @@ def key(options):
     return window[8:24].hex()
 
 
+def crc_table():
+    """Of CRC32C, as worker/transport/sealed_blob.h seals with it."""
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = byte >> 1 ^ (0x82F63B78 if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+def sealed(data, magic, sizes, table):
+    """What is in the sealed blobs of this kind among the data, if its size is one of these."""
+    at = -1
+    while (at := data.find(magic, at + 1)) >= 0:
+        wanted, crc = int.from_bytes(data[at + 4:at + 8], "little"), 0xFFFFFFFF
+        for size, byte in enumerate(data[at + 8:at + 8 + sizes[-1]], 1):
+            crc = crc >> 8 ^ table[(crc ^ byte) & 255]
+            if crc ^ 0xFFFFFFFF == wanted and size in sizes:
+                yield data[at + 8:at + 8 + size]
+                break
+
+
+def memory_of(pid):
+    """The private memory of a process that it can write, in pieces which overlap."""
+    with open(PROC / str(pid) / "mem", "rb", buffering=0) as memory:
+        for line in (PROC / str(pid) / "smaps").read_text().splitlines():
+            if found := re.match(r"([0-9a-f]+)-([0-9a-f]+) rw.p", line):
+                begin, end = (int(number, 16) for number in found.groups())
+            elif re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+                begin = end = 0
+            elif line.startswith("Rss:") and line.split()[1] != "0":
+                for at in range(begin, end, PIECE):
+                    memory.seek(at)
+                    yield memory.read(min(PIECE + 4096, end - at))
+
+
+def blobs(uids):
+    """{"addresses", "ring secrets"}: as hexadecimal digits, out of the memory of these Pods' processes. Of an address of UCX the
+    last bytes: the first ones are a number and a length, which may be anywhere."""
+    table, found = crc_table(), {"addresses": set(), "ring secrets": set()}
+    for pid in (pid for uid in uids for pid in processes_of(uid)):
+        try:
+            for piece in memory_of(pid):
+                found["addresses"] |= {blob[-24:].hex() for blob in sealed(piece, b"SYUA", range(32, 2048), table)}
+                # PackedKey of worker/transport/ring_exchange.cc
+                found["ring secrets"] |= {blob[24:40].hex() for blob in sealed(piece, b"SYRK", range(48, 49), table)}
+        except OSError:
+            pass  # a client's program has ended
+    return {what: sorted(each for each in values if int(each, 16)) for what, values in found.items()}
+
+
+def fetch(urls):
+    """{url: base64 of the answer}."""
+    return {url: base64.b64encode(urllib.request.urlopen(url, timeout=5).read()).decode() for url in urls}
+
+
 if __name__ == "__main__":
-    print(json.dumps({"listening": listening, "usage": usage, "end": end, "sniff": sniff, "key": key,
+    print(json.dumps({"listening": listening, "sockets": sockets, "usage": usage, "end": end, "sniff": sniff, "key": key, "blobs": blobs, "fetch": fetch,
                       "flood": lambda options: Flood(options).run()}[
         sys.argv[1]](json.loads(sys.argv[2]))))

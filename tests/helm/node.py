@@ -41,10 +41,30 @@ class End:
         return json.loads(output)
 
 
+class Sockets:
+    """The sockets of Pods that are neither coordinator nor worker, from now until end()."""
+
+    def __init__(self, release):
+        self.release, self.file = release, f"/run/{release.namespace}-sockets"
+        self.process = started(command(release, "sockets", {"end": self.file, "seconds": 300}))
+
+    def end(self):
+        """{uid of the Pod: [[[protocol, address, port, program]]]}: each state that it was seen in."""
+        enter(self.release, "touch", self.file)
+        output, _ = self.process.communicate(timeout=30)
+        assert self.process.returncode == 0, "nobody has looked at sockets"
+        return json.loads(output)
+
+
 def program(release, pod):
     """The number, in the node, of the only program of a worker's Pod."""
     process, = [each for each in ask(release, "usage", [pod])[pod["metadata"]["name"]] if each["name"].startswith("switchyard")]
     return process["pid"]
+
+
+def say(release, what, argument):
+    """What inside.py says of it."""
+    return json.loads(call(*command(release, what, argument), text=INSIDE).stdout)
 
 
 def enter(release, *words):
@@ -66,8 +86,7 @@ def metrics(release, pod):
 def ask(release, what, pods):
     """What inside.py says of these Pods, by their names."""
     names = {pod["metadata"]["uid"]: pod["metadata"]["name"] for pod in pods}
-    answer = json.loads(call(*command(release, what, list(names)), text=INSIDE).stdout)
-    return {names[uid]: value for uid, value in answer.items()}
+    return {names[uid]: value for uid, value in say(release, what, list(names)).items()}
 
 
 class Flood:
