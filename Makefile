@@ -137,6 +137,7 @@ chart-test: ## the Helm chart without a cluster: renders, refusals, policies, al
 	@/usr/bin/python3 -B tests/helm/values_test.py
 	@/usr/bin/python3 -B tests/helm/kinds_test.py
 	@/usr/bin/python3 -B tests/helm/alerts_test.py
+	@/usr/bin/python3 -B tests/helm/sizing_test.py
 	@/usr/bin/python3 -B tests/helm/context_test.py
 
 image-test: ## the container images: reproducible, whole, and they serve
