@@ -3,6 +3,7 @@
 #include "absl/strings/match.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "ctl/json.h"
 #include "ctl/syctl.h"

@@ -1,6 +1,7 @@
 #include "ctl/errors.h"
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "report/text_table.h"
 #include "tests/model/quant/whole_checkpoints.h"

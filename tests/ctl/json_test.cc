@@ -1,6 +1,7 @@
 #include "ctl/json.h"
 
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "tests/ctl/messages.h"
 

@@ -1,6 +1,7 @@
 // What the verbs that change something ask the coordinator, and what they print.
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
 
 #include "ctl/json.h"
 #include "ctl/syctl.h"
