@@ -38,11 +38,11 @@ def install(release):
     release.create_namespace()
     release.make_volume()
     canaries.make_tenants(release)
-    watch = ports.Watch(release)
-    release.helm("install", CHART, *values(release))
-    release.wait_ready()
-    release.helm("test")
-    release.ports_of_passing = watch.end()
+    with ports.Watch(release) as watch:
+        release.helm("install", CHART, *values(release))
+        release.wait_ready()
+        release.helm("test")
+    release.ports_of_passing = watch.compared()
 
 
 def sockets_are_those_of_the_page(release):

@@ -87,19 +87,25 @@ def component_of(pod):
 
 
 class Watch:
-    """Looks at the sockets of Pods that end by themselves, from now until end()."""
+    """Looks at the sockets of Pods that end by themselves, for as long as a `with` lasts."""
 
     def __init__(self, release):
+        self.samples = {}
         self.pods = tempfile.TemporaryFile("w+")
         self.watch = subprocess.Popen([release.kubectl_path, "-n", release.namespace, "get", "pods", "--watch", "-o", "json"],
                                       stdout=self.pods)
         self.sockets = node.Sockets(release)
 
-    def end(self):
-        """{component: most ports for rows} after each look was compared with the page."""
-        samples = self.sockets.end()
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
         self.watch.terminate()
         self.watch.wait(10)
+        self.samples = self.sockets.end()
+
+    def compared(self):
+        """{component: most ports for rows} after each look was compared with the page."""
         self.pods.seek(0)
         text, pods, decoder = self.pods.read().strip(), {}, json.JSONDecoder()
         while text:
@@ -107,7 +113,7 @@ class Watch:
             text = text[at:].strip()
             pods[pod["metadata"]["uid"]] = pod
         found = {}
-        for uid, looks in samples.items():
+        for uid, looks in self.samples.items():
             pod = pods.get(uid, {})
             component = component_of(pod)
             for sockets in looks if component in PASSING else ():
