@@ -82,7 +82,8 @@ class Lane(threading.Thread):
             self.rows.append((name, "", time.monotonic() - begin))
 
     def run_one(self, name, words):
-        command = [str(ROOT / "tests/helm" / words[0]), *words[1:], "--node", str(STATE), "--build", str(self.build)]
+        script = str(ROOT / "tests/helm" / words[0])
+        command = [sys.executable, "-B", script, *words[1:], "--node", str(STATE), "--build", str(self.build)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                               start_new_session=True) as process:
             # With all that it started, which has this pipe as well.
