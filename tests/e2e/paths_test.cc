@@ -83,7 +83,7 @@ TEST_F(PathsTest, SharesMemoryThroughADirectoryThatBothSidesHave) {
     return session.Report(testing::kReadyTimeout)->status.attachments.at(0);
   };
   const auto path = [&](const std::string& ring_dir) {
-    return Connect("auto", {.ring_dir = ring_dir});
+    return Connect("auto", WithRingDir(ring_dir));
   };
   {
     SY_ASSERT_OK_AND_ASSIGN(const auto shares, path(dir.path()));
@@ -106,7 +106,7 @@ TEST_F(PathsTest, SharesMemoryThroughADirectoryThatBothSidesHave) {
   Batch batch(3, 41);
   SY_ASSERT_OK(RunStep(*session, batch, kLayer));
   EXPECT_LE(CalcDiff(batch.y, ReferenceOf(batch, kLayer)), kPooledDiffMax);
-  SY_ASSERT_OK_AND_ASSIGN(const auto must, Connect("shm", {.ring_dir = other.path()}));
+  SY_ASSERT_OK_AND_ASSIGN(const auto must, Connect("shm", WithRingDir(other.path())));
   const auto refused = open(*must);
   EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(refused.status().message(), ::testing::HasSubstr("--ring-dir"));
@@ -126,8 +126,9 @@ TEST_F(PathsTest, PollingInsteadOfSleepingChangesNothing) {
   SY_ASSERT_OK(RunStep(*other, expected, kLayer));
   EXPECT_LE(CalcDiff(expected.y, ReferenceOf(expected, kLayer)), kPooledDiffMax);
   for (const char* path : {"shm", "tcp", "gateway"}) {
-    SY_ASSERT_OK_AND_ASSIGN(const auto polling,
-                            Connect(path, {.busy_poll = std::chrono::milliseconds(100)}));
+    ClientOptions options;
+    options.busy_poll = std::chrono::milliseconds(100);
+    SY_ASSERT_OK_AND_ASSIGN(const auto polling, Connect(path, options));
     std::vector<std::jthread> callers;
     for (int caller = 0; caller < 3; ++caller) {
       callers.emplace_back([&] {

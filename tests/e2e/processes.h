@@ -42,6 +42,17 @@ class Processes : public ::testing::Test {
     return Client::Connect(options);
   }
 
+  static ClientOptions WithTlsDir(const std::string& dir) {
+    ClientOptions options;
+    options.tls_dir = dir;
+    return options;
+  }
+  static ClientOptions WithRingDir(const std::string& dir) {
+    ClientOptions options;
+    options.ring_dir = dir;
+    return options;
+  }
+
   // Waits until the session's plan has as many workers.
   static bool WaitForWorkers(MoeSession& session, std::size_t workers) {
     const auto until = std::chrono::steady_clock::now() + kReadyTimeout;

@@ -79,7 +79,7 @@ class TlsCallers : public Processes {
   }
 
   std::unique_ptr<Client> ClientAs(const std::string& name, const std::string& transport) {
-    auto client = Connect(transport, {.tls_dir = FolderOf(name)});
+    auto client = Connect(transport, WithTlsDir(FolderOf(name)));
     SY_EXPECT_OK(client.status());
     return client.ok() ? *std::move(client) : nullptr;
   }

@@ -75,7 +75,7 @@ class TlsRotationTest : public Processes {
     ReplaceFile(path, text.replace(at, text.find('\n', at) - at, "since: 2020-01-01T00:00:00Z"));
   }
 
-  [[nodiscard]] ClientOptions AsSource() const { return {.tls_dir = FolderOf("source")}; }
+  [[nodiscard]] ClientOptions AsSource() const { return WithTlsDir(FolderOf("source")); }
   // A connection, a session and a step of its own, in turn through a gateway and without one.
   absl::Status StepOfANewClient() {
     const bool gateway = ++clients_ % 2 == 0;

@@ -64,7 +64,7 @@ class TlsTest : public Processes, public ::testing::WithParamInterface<const cha
   // A client with the certificate of `who`; of nobody if it is empty.
   absl::StatusOr<std::unique_ptr<Client>> ConnectAs(const std::string& who,
                                                     const std::string& transport = GetParam()) {
-    return Connect(transport, {.tls_dir = who.empty() ? "" : FolderOf(who)});
+    return Connect(transport, WithTlsDir(who.empty() ? "" : FolderOf(who)));
   }
   absl::Status OpenAs(const std::string& who) {
     SY_ASSIGN_OR_RETURN(const std::unique_ptr<Client> client, ConnectAs(who));
