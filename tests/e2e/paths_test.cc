@@ -126,9 +126,9 @@ TEST_F(PathsTest, PollingInsteadOfSleepingChangesNothing) {
   SY_ASSERT_OK(RunStep(*other, expected, kLayer));
   EXPECT_LE(CalcDiff(expected.y, ReferenceOf(expected, kLayer)), kPooledDiffMax);
   for (const char* path : {"shm", "tcp", "gateway"}) {
-    ClientOptions options;
-    options.busy_poll = std::chrono::milliseconds(100);
-    SY_ASSERT_OK_AND_ASSIGN(const auto polling, Connect(path, options));
+    ClientOptions busy;
+    busy.busy_poll = std::chrono::milliseconds(100);
+    SY_ASSERT_OK_AND_ASSIGN(const auto polling, Connect(path, busy));
     std::vector<std::jthread> callers;
     for (int caller = 0; caller < 3; ++caller) {
       callers.emplace_back([&] {
