@@ -121,7 +121,7 @@ class RunningWorker::Parts {
   void OnFault(const absl::Status& why);
   [[nodiscard]] absl::Status fault() const;
   [[nodiscard]] MetricsText Metrics() const;
-  void Stop();
+  void Stop(Duration grace);
 
   const WorkerSettings settings_;
   const Surroundings surroundings_;
@@ -312,7 +312,10 @@ absl::Status RunningWorker::Parts::Start() {
 
 absl::Status RunningWorker::Parts::End() {
   // At once, without a drain: steps on a broken device would only fail more slowly.
-  if (absl::Status why = fault(); !why.ok()) return why;
+  if (absl::Status why = fault(); !why.ok()) {
+    Stop(Duration::zero());
+    return why;
+  }
   std::future<absl::Status> end = finished_.get_future();
   // If the agent itself has finished, it has already left.
   const TimePoint leave_by = clock_.Now() + settings_.leave_timeout;
@@ -322,21 +325,23 @@ absl::Status RunningWorker::Parts::End() {
   }
   absl::Status why = end.get();
   if (why.ok()) server_->WaitForGateway(leave_by);
-  Stop();
+  Stop(kShutdown);
   return why;
 }
 
-void RunningWorker::Parts::Stop() {
+// Parts that others use cannot end before those: the agent, for one, dials its channel until the
+// node has stopped.
+void RunningWorker::Parts::Stop(Duration grace) {
   system_.reset();
   metrics_.Stop();
   monitor_.reset();
   // The server first: its calls use the gateway's source, and the source uses the node.
-  server_->grpc().Shutdown(kShutdown);
+  server_->grpc().Shutdown(grace);
   // The callback points at the sources' transports, which go next.
   node_->own_experts().SetOnProgress({});
   sources_.reset();
-  node_->Stop(kShutdown);
-  traces_->Stop(kShutdown);
+  node_->Stop(grace);
+  traces_->Stop(grace);
 }
 
 RunningWorker::RunningWorker(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
