@@ -104,15 +104,19 @@ def disk_mib():
     return int(call("du", "-sm", STATE).stdout.split()[0])
 
 
-def page(rows, facts):
-    """The report, as Markdown."""
+def sources():
+    """What runs, as it is now."""
     commit = call("git", "-C", ROOT, "rev-parse", "--short", "HEAD").stdout.strip()
     dirty = call("git", "-C", ROOT, "status", "--porcelain").stdout.strip()
+    return f"{commit}{', and changes' if dirty else ''}"
+
+
+def page(rows, facts):
+    """The report, as Markdown."""
     text = ["# A run of all tests of the chart", "",
             "`make k8s-test` wrote this page. Steps of tests that ran beside each other took longer than alone.", "",
             "| | |", "|---|---|",
             f"| date | {datetime.datetime.now(datetime.timezone.utc):%Y-%m-%d %H:%M} UTC |",
-            f"| commit | {commit}{', and changes' if dirty else ''} |",
             f"| machine | {os.cpu_count()} cores, {os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB, "
             f"Linux {platform.release()} |"]
     text += [f"| {what} | {value} |" for what, value in facts]
@@ -141,7 +145,7 @@ def main():
     parser.add_argument("--report", type=pathlib.Path, metavar="FILE")
     options = parser.parse_args()
     os.environ.pop("KUBECONFIG", None)
-    begin = time.monotonic()
+    begin, commit = time.monotonic(), sources()
     timed("another build", another_build.build)
     built = time.monotonic()
     try:
@@ -152,7 +156,8 @@ def main():
     finally:
         timed("cluster down", call, CLUSTER, "--state", STATE, "down")
     took = time.monotonic() - built
-    facts = [("result", f"failed: {', '.join(failed)}" if failed else "all passed"),
+    facts = [("commit", commit),
+             ("result", f"failed: {', '.join(failed)}" if failed else "all passed"),
              ("time", f"{took / 60:.1f} minutes, and {(built - begin) / 60:.1f} for the other build that drills upgrade to"),
              ("most memory of the node", f"{most:.0f} MiB"), ("its disk", f"{disk} MiB")]
     if options.report:
