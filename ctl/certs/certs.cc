@@ -227,14 +227,17 @@ bool IsGood(const std::string& folder, const Holder& holder, const KeyedCertific
   return CheckIssuer(material->certificate, authority.certificate).ok();
 }
 
-absl::StatusOr<CertificateRow> IssueTo(const CertsOptions& options, const Holder& holder,
-                                       const Authority& authority, const std::string& identities,
-                                       const char* what) {
-  const std::string folder = Join(options.dir, holder.name);
-  const TlsFiles files = TlsFilesIn(folder);
+// What a folder has beside the certificate and its key.
+absl::Status Prepare(const std::string& folder, const Authority& authority,
+                     const std::string& identities) {
   SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
-  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority));
-  SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
+  SY_RETURN_IF_ERROR(EnsureBundle(TlsFilesIn(folder).ca, authority));
+  return WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody);
+}
+
+absl::StatusOr<CertificateRow> IssueTo(const CertsOptions& options, const Holder& holder,
+                                       const Authority& authority, const char* what) {
+  const TlsFiles files = TlsFilesIn(Join(options.dir, holder.name));
   SY_ASSIGN_OR_RETURN(const KeyedCertificate leaf,
                       IssueCertificate(authority.current, holder.id, options.days));
   SY_RETURN_IF_ERROR(WriteFiles({{files.key, leaf.key, FileReaders::kOwner},
@@ -249,16 +252,14 @@ absl::StatusOr<CertificateRow> EnsureOne(const CertsOptions& options, const Hold
                                          const Authority& authority, const std::string& identities,
                                          std::int64_t now_s) {
   const std::string folder = Join(options.dir, holder.name);
-  const TlsFiles files = TlsFilesIn(folder);
-  const bool there = Exists(files.certificate);
+  const bool there = Exists(TlsFilesIn(folder).certificate);
+  SY_RETURN_IF_ERROR(Prepare(folder, authority, identities));
   CertificateFacts facts;
   const std::int64_t least_until_s = now_s + options.days * kDay / 3;
-  if (!there || !IsGood(folder, holder, authority.current, least_until_s, &facts)) {
-    return IssueTo(options, holder, authority, identities, there ? "renewed" : "made");
+  if (there && IsGood(folder, holder, authority.current, least_until_s, &facts)) {
+    return CertificateRow{holder.name, holder.id, "kept", facts.not_after_s};
   }
-  SY_RETURN_IF_ERROR(EnsureBundle(files.ca, authority));
-  SY_RETURN_IF_ERROR(WriteFile(Join(folder, kIdentitiesFile), identities, FileReaders::kEverybody));
-  return CertificateRow{holder.name, holder.id, "kept", facts.not_after_s};
+  return IssueTo(options, holder, authority, there ? "renewed" : "made");
 }
 
 absl::StatusOr<CertificateRow> ShowOne(const std::string& folder, std::int64_t now_s) {
@@ -318,7 +319,8 @@ absl::StatusOr<CertificatesReport> IssueOneCertificate(const CertsOptions& optio
   SY_ASSIGN_OR_RETURN(const FolderLock lock, FolderLock::Take(folder));
   SY_ASSIGN_OR_RETURN(const Authority authority, OpenAuthority(folder, AuthorityOrder()));
   SY_ASSIGN_OR_RETURN(const std::string table, EnsureIdentities(identities, {holder}));
-  SY_ASSIGN_OR_RETURN(CertificateRow row, IssueTo(options, holder, authority, table, "issued"));
+  SY_RETURN_IF_ERROR(Prepare(Join(options.dir, holder.name), authority, table));
+  SY_ASSIGN_OR_RETURN(CertificateRow row, IssueTo(options, holder, authority, "issued"));
   return CertificatesReport{.rows = {std::move(row)}, .rotation = authority.record};
 }
 
