@@ -1,4 +1,4 @@
-// What the functions of the C interface share: reading a caller's structures, writing texts.
+// Reads the structures of C callers, and copies texts to them.
 #pragma once
 
 #include <algorithm>

@@ -50,7 +50,7 @@ constexpr MethodAccess kTable[] = {
      {Role::kOperator, Role::kObserver, Role::kSource, Role::kWorker}},
     {"/grpc.health.v1.Health/Check", kAnyone},
     {"/grpc.health.v1.Health/Watch", kAnyone},
-    // Clients ask for it first, and for v1alpha once they hear that it is not implemented.
+    // Clients ask for it first, and for v1alpha once the answer is UNIMPLEMENTED.
     {"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", kChanges},
     {"/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", kChanges},
 };

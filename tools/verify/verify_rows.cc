@@ -29,7 +29,7 @@ namespace {
 constexpr double kE4m3Max = 448;
 constexpr double kE2m1Max = 6;
 
-// Of formats without a scale of their own: no value is too large.
+// Returns infinity for formats whose scales are measured: to them no value is too large.
 double LargestOf(const ActivationSpec& spec) {
   const auto scale = static_cast<double>(spec.scale);
   switch (spec.format) {
@@ -114,7 +114,7 @@ std::vector<double> RunExpert(const ExpertWeights& weights, std::vector<double> 
   return Multiply(weights, Projection::kDown, h);
 }
 
-// What the rows are, and what they must give.
+// The rows to send, and their right answers.
 struct Rows {
   std::vector<float> x;  // of BF16's values
   Routing routing;
@@ -181,7 +181,7 @@ absl::Status AddAnswers(const RowsCheck& check, LayerId layer, Rows& rows) {
   return absl::OkStatus();
 }
 
-// Of the layers that the deployment serves; of all where nobody says which those are.
+// Draws among the layers that the deployment serves, or among all where nobody says which they are.
 absl::StatusOr<LayerId> LayerOf(const RowsCheck& check, const ExpertsReport& served, Rng& rng) {
   std::set<LayerId> layers;
   for (const DispatchConfig& config : served.prefill) layers.insert(config.layer);
