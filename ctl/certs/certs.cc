@@ -227,7 +227,7 @@ bool IsGood(const std::string& folder, const Holder& holder, const KeyedCertific
   return CheckIssuer(material->certificate, authority.certificate).ok();
 }
 
-// What a folder has beside the certificate and its key.
+// Writes what a folder has beside the certificate and its key.
 absl::Status Prepare(const std::string& folder, const Authority& authority,
                      const std::string& identities) {
   SY_RETURN_IF_ERROR(MakeFolder(folder, FileReaders::kOwner));
