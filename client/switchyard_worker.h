@@ -34,8 +34,9 @@ typedef struct sy_worker_options {
 
 /* Takes as long as opening the device does; the coordinator may come later. On error, *out is NULL
  * and `error` gets what sy_last_error would write, NUL-terminated and truncated to error_size (NULL
- * and 0: not wanted): SY_INVALID_ARGUMENT for a wrong argument or address,
- * SY_FAILED_PRECONDITION without such a device, SY_UNAVAILABLE for a port that is taken. */
+ * and 0: not wanted): SY_INVALID_ARGUMENT for a wrong argument or address, SY_NOT_FOUND for a file
+ * that an argument names, SY_FAILED_PRECONDITION without such a device, SY_UNIMPLEMENTED for a kind
+ * of device that there is not, SY_UNAVAILABLE for a port that is taken. */
 SY_EXPORT sy_code sy_worker_open(const sy_worker_options* options, sy_worker** out, char* error,
                                  size_t error_size);
 

@@ -86,8 +86,8 @@ struct VerifyReport {
   std::size_t positions = 0;  // of all texts
   std::size_t agreed = 0;
   std::size_t ties = 0;
-  bool near_ties_count = true;  // false: nothing was routed here
-  Sha256Digest digest;          // of all answers, row by row; equal digests mean bit-equal answers
+  bool routed_here = true;  // false: rows came with their experts, and no tie decides anything
+  Sha256Digest digest;      // of all answers, row by row; equal digests mean bit-equal answers
   ExpertsReport experts;
   std::vector<std::string> notes;     // parts that were not checked, and why
   std::vector<std::string> failures;  // one sentence each, with block or worker; empty: passed

@@ -67,7 +67,7 @@ void AppendBlocks(const VerifyReport& report, std::string& out) {
   }
   absl::StrAppendFormat(&out, "bounds: pooled %.2g, each row %.2g", report.bounds.pooled_diff_max,
                         report.bounds.row_diff_max);
-  if (report.near_ties_count) {
+  if (report.routed_here) {
     absl::StrAppendFormat(&out,
                           "; %d row(s) with router logits k and k+1 within %.0e,\n"
                           "where either choice may match; %d matched with the other choice",

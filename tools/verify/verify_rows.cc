@@ -226,7 +226,7 @@ BlockResult Compare(const Rows& rows, std::size_t count, std::span<const float> 
 
 absl::StatusOr<VerifyReport> VerifyRows(const RowsCheck& check) {
   VerifyReport report;
-  report.near_ties_count = false;
+  report.routed_here = false;
   SeededRng rng(check.seed);
   HashedMoe moe(check.moe);
   SY_ASSIGN_OR_RETURN(const ExpertsReport served, moe.Report());
