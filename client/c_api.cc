@@ -15,8 +15,8 @@
 #include "client/switchyard.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
+#include "core/cli/product_version.h"
 #include "core/resolve/mode_resolver.h"
-#include "services/grpc/version.h"
 
 struct sy_session {
   sy_client* client = nullptr;

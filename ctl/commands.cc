@@ -10,6 +10,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/cli/exit_code.h"
+#include "core/cli/product_version.h"
 #include "ctl/apply.h"
 #include "ctl/config.h"
 #include "ctl/describe.h"
@@ -27,7 +28,6 @@
 #include "ctl/top.h"
 #include "ctl/traces/traces.h"
 #include "ctl/worker_client.h"
-#include "services/grpc/version.h"
 
 namespace switchyard::ctl {
 namespace {

@@ -11,6 +11,7 @@
 
 #include "core/base/suggest.h"
 #include "core/cli/man_page.h"
+#include "core/cli/product_version.h"
 
 namespace switchyard {
 namespace {
@@ -61,7 +62,7 @@ std::string Unexpected(const CLI::App& app, const std::string& word) {
 }  // namespace
 
 std::string VersionText(absl::string_view program) {
-  return absl::StrCat(program, " ", SWITCHYARD_VERSION, "\n");
+  return absl::StrCat(program, " ", kProductVersion, "\n");
 }
 
 void AddVersionFlag(CLI::App& app) {

@@ -11,6 +11,8 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
+#include "core/cli/product_version.h"
+
 namespace switchyard {
 namespace {
 
@@ -100,7 +102,7 @@ std::string ManPage(const CLI::App& app, absl::string_view section) {
   const std::string about(absl::StripSuffix(app.get_description(), "."));
   std::string out = absl::StrCat(
       ".TH ", Quoted(absl::AsciiStrToUpper(name)), " ", section, " \"\" ",
-      Quoted(absl::StrCat("Switchyard ", SWITCHYARD_VERSION)), " \"Switchyard\"\n", ".SH NAME\n",
+      Quoted(absl::StrCat("Switchyard ", kProductVersion)), " \"Switchyard\"\n", ".SH NAME\n",
       Escaped(name), " \\- ", TextLine(about), ".SH SYNOPSIS\n.B ", Escaped(name), "\n",
       verbs ? TextLine("[OPTIONS] COMMAND [ARGUMENTS]") : TextLine("[OPTIONS]"), ".SH OPTIONS\n");
   AppendOptions(app, &out);

@@ -19,11 +19,11 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include <netdb.h>
 
+#include "core/cli/product_version.h"
 #include "core/protocol_version.h"
 #include "grpc/health/v1/health.pb.h"
 #include "services/convert/enum_words.h"
 #include "services/grpc/grpc_server.h"
-#include "services/grpc/version.h"
 
 namespace switchyard::ctl {
 namespace {

@@ -9,6 +9,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 
 #include "core/base/wall_time.h"
+#include "core/cli/product_version.h"
 #include "services/grpc/grpc_server.h"
 #include "services/tracing/export_method.h"
 #include "services/tracing/spans.h"
@@ -149,10 +150,10 @@ bool TraceExporter::Export(const std::string& endpoint) {
   auto* process = request.add_resource_spans();
   AddAttribute("service.name", options_.service, process->mutable_resource());
   AddAttribute("service.instance.id", options_.instance, process->mutable_resource());
-  AddAttribute("service.version", SWITCHYARD_VERSION, process->mutable_resource());
+  AddAttribute("service.version", kProductVersion, process->mutable_resource());
   auto* spans = process->add_scope_spans();
   spans->mutable_scope()->set_name("switchyard");
-  spans->mutable_scope()->set_version(SWITCHYARD_VERSION);
+  spans->mutable_scope()->set_version(kProductVersion);
   const Duration wall = WallOfSteadyClock();
   for (const TraceRecord& record : records_) AppendSpans(record, wall, spans);
 

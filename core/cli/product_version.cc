@@ -1,0 +1,7 @@
+#include "core/cli/product_version.h"
+
+namespace switchyard {
+
+const char* const kProductVersion = SWITCHYARD_VERSION;
+
+}  // namespace switchyard
