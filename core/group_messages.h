@@ -1,7 +1,8 @@
 // The messages by which the ranks of a collective session find each other.
 //
 //   source                               worker (rank 0 .. W-1)
-//     JoinRequest (to every worker) ------>      makes its memory for the group
+//     JoinRequest (to every worker, ----->       makes its memory for the group
+//        that of rank 0 last)
 //                  <------ JoinAnswer
 //                  <------ SourceKeys    from the worker of rank 0, once all sources have joined
 //     GroupKeys  ------------------------>       reaches the memory of all ranks
@@ -58,10 +59,11 @@ struct GroupGrant {
 // A worker's answer to JoinRequest (core/session_messages.h).
 struct JoinAnswer {
   std::string key;  // of its memory
+  std::string log;  // the way to the order of steps that it follows; empty: none so far
   friend bool operator==(const JoinAnswer&, const JoinAnswer&) = default;
 };
 
-// Also the way to the order of steps (worker/collective/step_log.h), which rank 0 keeps.
+// Also the way to the order of steps (worker/collective/step_log.h), which rank 0 chooses.
 struct SourceKeys {
   std::vector<std::string> keys;  // of the sources, in their order
   std::string log;

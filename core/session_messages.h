@@ -1,5 +1,4 @@
-// The messages of a source to the coordinator (open, watch) and to a worker (attach, bind,
-// release).
+// The messages of a source to the coordinator and to a worker.
 //
 //   source                  coordinator            worker
 //     OpenSessionRequest ----->
@@ -163,6 +162,7 @@ struct JoinRequest {
   DeviceKind source = DeviceKind::kCpu;
   DispatchDtype combine_dtype = DispatchDtype::kBf16;  // as OpenSessionRequest
   std::string key;                                     // of the source's memory
+  std::vector<std::string> logs;  // that the other workers follow; to the worker of rank 0
   friend bool operator==(const JoinRequest&, const JoinRequest&) = default;
 };
 

@@ -29,6 +29,7 @@ void EncodeMember(const JoinRequest& in, v1::JoinGroupRequest* message) {
   out->set_source(EnumToProto(in.source));
   out->set_combine_dtype(EnumToProto(in.combine_dtype));
   out->set_key(in.key);
+  for (const std::string& log : in.logs) out->add_logs(log);
   out->set_protocol_version(kProtocolVersion);
 }
 void EncodeMember(const GroupKeys& in, v1::JoinGroupRequest* message) {
@@ -43,6 +44,7 @@ void EncodeMember(const ReleaseRequest& in, v1::JoinGroupRequest* message) {
 
 void EncodeMember(const JoinAnswer& in, v1::JoinGroupResponse* message) {
   message->mutable_joined()->set_key(in.key);
+  message->mutable_joined()->set_log(in.log);
   message->mutable_joined()->set_protocol_version(kProtocolVersion);
 }
 void EncodeMember(const SourceKeys& in, v1::JoinGroupResponse* message) {
@@ -61,6 +63,7 @@ void DecodeOpen(Decoder& at, const v1::OpenGroupRequest& in, JoinRequest* out) {
   at.Enum("source", in.source(), &out->source);
   at.OptionalEnum<DispatchDtype>("combine_dtype", in.combine_dtype(), &out->combine_dtype);
   out->key = in.key();
+  out->logs = {in.logs().begin(), in.logs().end()};
 }
 
 GroupMessage DecodeRequest(Decoder& at, const v1::JoinGroupRequest& proto) {
@@ -89,7 +92,7 @@ GroupMessage DecodeRequest(Decoder& at, const v1::JoinGroupRequest& proto) {
 GroupAnswer DecodeResponse(Decoder& at, const v1::JoinGroupResponse& proto) {
   switch (proto.message_case()) {
     case v1::JoinGroupResponse::kJoined:
-      return JoinAnswer{.key = proto.joined().key()};
+      return JoinAnswer{.key = proto.joined().key(), .log = proto.joined().log()};
     case v1::JoinGroupResponse::kSourceKeys:
       return DecodeKeys<SourceKeys>(proto.source_keys());
     case v1::JoinGroupResponse::kReady:

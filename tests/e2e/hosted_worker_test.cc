@@ -2,10 +2,12 @@
 // device that fails.
 #include <array>
 #include <atomic>
+#include <chrono>
 #include <csignal>
 #include <memory>
 #include <string>
 #include <sys/resource.h>
+#include <thread>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -32,6 +34,8 @@ using testing::RunStep;
 
 constexpr std::int32_t kLayer = 1;
 constexpr double kDiffMax = 1.5e-5;
+// A group that has to wait for the end of the one before waits 15 s.
+constexpr auto kChangeMax = std::chrono::seconds(8);
 
 class HostedWorkerTest : public testing::Processes {
  protected:
@@ -111,6 +115,43 @@ TEST_F(HostedWorkerTest, ServesSessionsOfItsOwnProcessUntilItIsClosed) {
   ASSERT_TRUE(WaitForWorkers(*lockstep, 1));
   EXPECT_EQ(Answers(*direct), answers);
   EXPECT_EQ(Answers(*lockstep), answers);
+}
+
+// It is rank 0 whenever it is there. Its sessions see no error and do not wait: a group forms on
+// the plan with it, and on that without it, beside the one before.
+TEST_F(HostedWorkerTest, ComesAndLeavesAsTheFirstWorkerOfAGroupThatMakesSteps) {
+  SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("auto"));
+  std::string error;
+  sy_worker* worker = nullptr;
+  ASSERT_EQ(Open(Arguments(), &worker, &error), SY_OK) << error;
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, OpenSession(*client, BindingChoice::kCollective));
+  const std::vector<float> answers = Expected(Answers(*session));
+  // Makes steps until the session serves on `workers` workers.
+  const auto steps_until = [&](std::size_t workers) {
+    const auto begun = std::chrono::steady_clock::now();
+    for (SessionGrant grant; grant.plan.workers.size() != workers;) {
+      Batch batch(7, 3);
+      const absl::Status status = RunStep(*session, batch, kLayer);
+      if (!status.ok()) return status;
+      if (batch.y != answers) return absl::InternalError("another answer");
+      if (std::chrono::steady_clock::now() - begun > kChangeMax) {
+        return absl::DeadlineExceededError("the group of the new plan is late");
+      }
+      auto now = session->Grant();
+      if (!now.ok()) return now.status();
+      grant = *std::move(now);
+    }
+    return absl::OkStatus();
+  };
+
+  for (int turn = 0; turn < 2; ++turn) {
+    std::thread close([&] { EXPECT_EQ(sy_worker_close(worker, nullptr, 0), SY_OK); });
+    SY_EXPECT_OK(steps_until(1));
+    close.join();
+    ASSERT_EQ(Open(Arguments(), &worker, &error), SY_OK) << error;
+    SY_EXPECT_OK(steps_until(2));
+  }
+  EXPECT_EQ(sy_worker_close(worker, nullptr, 0), SY_OK);
 }
 
 TEST_F(HostedWorkerTest, HasASystemPortWhereItsArgumentsSaySo) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <ctime>
+#include <iterator>
 #include <limits>
 #include <new>
 #include <sys/syscall.h>
@@ -67,6 +68,8 @@ struct StepLog::Memory {
   };
   Place places[kPlacesMax];
   std::atomic<std::uint64_t> owners;  // given so far
+  std::atomic<std::uint32_t> next_group;
+  std::atomic<std::uint64_t> groups[LoggedStep::kGroupsMax];  // the owner of each; 0: nobody
   alignas(64) std::atomic<std::uint64_t> steps[kSteps];
 };
 
@@ -202,6 +205,33 @@ void StepLog::Done(const Place& place, std::uint64_t number) {
   Memory::Place& own = shared_->places[place.number];
   if (own.owner.load(std::memory_order_relaxed) != place.owner) return;
   own.done.store(number, std::memory_order_release);
+}
+
+bool StepLog::Has(std::uint64_t owner) const {
+  return std::any_of(std::begin(shared_->places), std::end(shared_->places),
+                     [&](const Memory::Place& place) { return place.owner.load() == owner; });
+}
+
+std::uint32_t StepLog::TakeGroup(const Place& place) {
+  if (place.number >= kPlacesMax || shared_->places[place.number].owner.load() != place.owner) {
+    return kNoGroup;
+  }
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    for (std::uint32_t turn = 0; turn < LoggedStep::kGroupsMax; ++turn) {
+      const std::uint32_t group = shared_->next_group.fetch_add(1) % LoggedStep::kGroupsMax;
+      std::uint64_t owner = shared_->groups[group].load();
+      if (owner != 0 && Has(owner)) continue;
+      if (shared_->groups[group].compare_exchange_strong(owner, place.owner)) return group;
+    }
+    FreeSilent(kFree);
+  }
+  return kNoGroup;
+}
+
+void StepLog::GiveGroup(const Place& place, std::uint32_t group) {
+  if (group >= LoggedStep::kGroupsMax) return;
+  std::uint64_t owner = place.owner;
+  shared_->groups[group].compare_exchange_strong(owner, 0);
 }
 
 bool StepLog::Keep(const Place& place, std::uint64_t number) {

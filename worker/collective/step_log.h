@@ -47,6 +47,7 @@ class StepLog {
   static constexpr std::uint32_t kSteps = 4096;  // at most so many between the last and the slowest
   static constexpr std::uint32_t kPlacesMax = 64;
   static constexpr std::uint32_t kNoPlace = kPlacesMax;
+  static constexpr std::uint32_t kNoGroup = LoggedStep::kGroupsMax;
   static constexpr Duration kSilentMax = std::chrono::seconds(1);
   // So often at least, a participant calls Keep.
   static constexpr Duration kKeepEvery = std::chrono::milliseconds(100);
@@ -58,7 +59,7 @@ class StepLog {
   };
   static std::size_t Bytes();
   // It is that of words and memory; another release may have another one.
-  static constexpr std::uint32_t kLayout = 3;
+  static constexpr std::uint32_t kLayout = 4;
 
   StepLog() = default;
   // An empty log in `memory`, zeroed, Bytes() at a multiple of 64. The memory outlives all views.
@@ -91,10 +92,17 @@ class StepLog {
   // gone.
   bool Keep(const Place& place, std::uint64_t number);
 
+  // A number for a group (LoggedStep::group): nobody else gets it until it is given back, or the
+  // place is gone. Numbers come around late, so that no step of a group before is taken for one of
+  // this group. kNoGroup: all are taken, or the place is gone.
+  std::uint32_t TakeGroup(const Place& place);
+  void GiveGroup(const Place& place, std::uint32_t group);
+
  private:
   struct Memory;
   // Frees places of silent participants, of those that have not made all steps before `number`.
   bool FreeSilent(std::uint64_t number);
+  [[nodiscard]] bool Has(std::uint64_t owner) const;
   explicit StepLog(Memory* shared) : shared_(shared) {}
 
   Memory* shared_ = nullptr;

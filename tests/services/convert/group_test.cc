@@ -36,7 +36,8 @@ JoinRequest RandomJoin(RandomMessages& random) {
                       .group = RandomPlace(random),
                       .source = DeviceKind::kCuda,
                       .combine_dtype = DispatchDtype::kFp8,
-                      .key = random.Text()};
+                      .key = random.Text(),
+                      .logs = {random.Text(), random.Text()}};
   request.attach.transport = TransportChoice::kAuto;
   request.attach.reply_ring = {};
   request.attach.request_slot_bytes = 0;
@@ -59,7 +60,7 @@ TEST(ConvertGroupTest, MessagesRoundTrip) {
   ExpectRoundTrips([](RandomMessages& random) -> GroupAnswer {
     switch (random.rng().Below(4)) {
       case 0:
-        return JoinAnswer{.key = random.Text()};
+        return JoinAnswer{.key = random.Text(), .log = random.Text()};
       case 1:
         return RandomKeys<SourceKeys>(random);
       case 2:

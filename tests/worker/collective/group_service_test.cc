@@ -7,8 +7,10 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -36,7 +38,9 @@ constexpr std::int32_t kTokens = 4;
 class Source final : public GroupSink {
  public:
   Source(DeviceBackend* device, std::int32_t source, std::int32_t sources, std::uint64_t epoch = 1)
-      : device_(device), plan_(MakePlan(epoch, 1)) {
+      : Source(device, MakePlan(epoch, 1), source, sources) {}
+  Source(DeviceBackend* device, Plan plan, std::int32_t source, std::int32_t sources)
+      : device_(device), plan_(std::move(plan)) {
     request.attach.session = {.high = 4, .low = static_cast<std::uint64_t>(source) + 1};
     request.attach.cookie = Cookie{99};
     request.attach.deployment = plan_.deployment;
@@ -53,21 +57,22 @@ class Source final : public GroupSink {
                                            .max_tokens = kTokens,
                                            .sources = sources});
     SY_EXPECT_OK(facts.status());
-    exchange_ = *device->MakeExchange(SpecOf(*facts), 1 + source);
+    exchange_ = *device->MakeExchange(SpecOf(*facts), facts->workers + source);
     request.key = exchange_->key();
     stream_ = *device->MakeStream({});
     Sign();
   }
-  // As a stream ends.
-  ~Source() {
-    if (service_ != nullptr) service_->Leave(member);
+  // As streams end.
+  ~Source() { Leave(); }
+  void Leave() {
+    for (const auto& [service, of] : std::exchange(joined_, {})) service->Leave(of);
   }
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
   void Sign() { request.attach.signature = SignGrant(testing::TestGrantKey(), ClaimsOf(request)); }
 
   void OnSourceKeys(const SourceKeys& keys) override { source_keys = keys; }
-  void OnReady() override { ready = true; }
+  void OnReady() override { ready = ++ready_workers_ == joined_.size(); }
   void OnGroupEnded(const absl::Status& why) override {
     const MutexLock lock(mutex_);
     ended_ = why;
@@ -83,27 +88,38 @@ class Source final : public GroupSink {
     return ended_.value_or(absl::OkStatus());
   }
 
-  absl::Status Join(GroupService& service) {
-    auto joined = service.Join(request, this);
-    SY_RETURN_IF_ERROR(joined.status());
-    service_ = &service;
-    member = joined->first;
-    worker_key_ = joined->second.key;
-    return service.Announce(member);
+  absl::Status Join(GroupService& service) { return Join(std::vector{&service}); }
+  // Of the plan's workers, in their order; that of rank 0 is asked last.
+  absl::Status Join(const std::vector<GroupService*>& services) {
+    for (auto at = services.rbegin(); at != services.rend(); ++at) {
+      auto joined = (*at)->Join(request, this);
+      SY_RETURN_IF_ERROR(joined.status());
+      member = joined->first;
+      joined_.emplace_back(*at, member);
+      worker_keys_.insert(worker_keys_.begin(), joined->second.key);
+      if (!joined->second.log.empty()) request.logs.push_back(joined->second.log);
+      SY_RETURN_IF_ERROR((*at)->Announce(member));
+    }
+    return absl::OkStatus();
   }
-  absl::Status GiveKeys(GroupService& service) {
-    GroupKeys keys{.keys = {worker_key_}, .log = source_keys->log, .group = source_keys->group};
+  absl::Status GiveKeys() {
+    GroupKeys keys{.keys = worker_keys_, .log = source_keys->log, .group = source_keys->group};
     keys.keys.insert(keys.keys.end(), source_keys->keys.begin(), source_keys->keys.end());
     SY_RETURN_IF_ERROR(exchange_->Join(keys.keys, std::chrono::seconds(5)));
     SY_ASSIGN_OR_RETURN(log_, SharedLog::Open(keys.log, ""));
-    return service.TakeKeys(member, keys);
+    for (const auto& [service, of] : joined_) SY_RETURN_IF_ERROR(service->TakeKeys(of, keys));
+    return absl::OkStatus();
   }
   // Appends a step of the group; it is not this source's part.
   void Append(LayerId layer, std::uint64_t epoch) {
-    std::uint64_t number = log_->log().end();
+    const std::uint64_t number = log_->log().end();
     const LoggedStep step{
         .group = source_keys->group, .layer = layer, .cover = kTokens, .epoch = epoch};
     ASSERT_EQ(log_->log().Append(number, step), StepLog::Appended::kYes);
+  }
+  absl::Status MakeStep(LayerId layer) {
+    Append(layer, plan_.epoch.value);
+    return TakePart(layer);
   }
   // This source's part in the next step, of `layer`, without tokens.
   absl::Status TakePart(LayerId layer) {
@@ -125,8 +141,9 @@ class Source final : public GroupSink {
   std::unique_ptr<Exchange> exchange_;
   std::unique_ptr<Stream> stream_;
   std::unique_ptr<SharedLog> log_;
-  std::string worker_key_;
-  GroupService* service_ = nullptr;  // where it has joined
+  std::vector<std::string> worker_keys_;
+  std::vector<std::pair<GroupService*, GroupService::MemberId>> joined_;
+  std::size_t ready_workers_ = 0;
   Mutex mutex_;
   CondVar changed_;
   std::optional<absl::Status> ended_ SY_GUARDED_BY(mutex_);
@@ -162,7 +179,7 @@ class GroupServiceTest : public ::testing::Test {
   std::unique_ptr<Source> Formed() {
     auto source = std::make_unique<Source>(device_.get(), 0, 1);
     SY_EXPECT_OK(source->Join(service_));
-    SY_EXPECT_OK(source->GiveKeys(service_));
+    SY_EXPECT_OK(source->GiveKeys());
     EXPECT_TRUE(source->ready);
     return source;
   }
@@ -184,9 +201,9 @@ TEST_F(GroupServiceTest, SourcesHearOfEachOtherAndAreReadyTogether) {
             (std::vector<std::string>{first.request.key, second.request.key}));
   EXPECT_EQ(second.source_keys, first.source_keys);
 
-  SY_ASSERT_OK(first.GiveKeys(service_));
+  SY_ASSERT_OK(first.GiveKeys());
   EXPECT_FALSE(first.ready) << "the second does not look at the log yet";
-  SY_ASSERT_OK(second.GiveKeys(service_));
+  SY_ASSERT_OK(second.GiveKeys());
   EXPECT_TRUE(first.ready);
   EXPECT_TRUE(second.ready);
 
@@ -202,7 +219,7 @@ TEST_F(GroupServiceTest, SourcesHearOfEachOtherAndAreReadyTogether) {
   EXPECT_EQ(service_.counts().step.Counts().count(), 3U);
   EXPECT_EQ(service_.counts().exchange.peer_wait.Counts().count(), 3U);
   EXPECT_EQ(service_.counts().exchange.rows.load(), 0U) << "no source had a token";
-  service_.Leave(first.member);
+  first.Leave();
   EXPECT_EQ(service_.groups_open(), 0U);
   EXPECT_THAT(second.Ended(kLong), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   EXPECT_TRUE(first.Ended(Duration::zero()).ok()) << "it has left by itself";
@@ -272,7 +289,7 @@ TEST_F(GroupServiceTest, GroupsAreBounded) {
   SY_ASSERT_OK(sources[1]->Join(service_));
   EXPECT_THAT(sources[2]->Join(service_),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions));
-  service_.Leave(sources[0]->member);
+  sources[0]->Leave();
   SY_EXPECT_OK(sources[2]->Join(service_));
 }
 
@@ -285,8 +302,7 @@ TEST_F(GroupServiceTest, TheNumberOfAnotherGroupIsRefusedAndThatGroupGoesOn) {
   SY_ASSERT_OK(other.Join(service_));
   other.source_keys->group = source->source_keys->group;
 
-  EXPECT_THAT(other.GiveKeys(service_),
-              FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_THAT(other.GiveKeys(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
 
   ASSERT_NO_FATAL_FAILURE(source->Append(LayerId{0}, 1));
   SY_EXPECT_OK(source->TakePart(LayerId{0}));
@@ -311,7 +327,7 @@ TEST_F(GroupServiceTest, ASourceThatStandsStillEndsTheGroupInItsDeadline) {
   auto source = std::make_unique<Source>(device_.get(), 0, 1);
   source->request.attach.step_deadline = std::chrono::milliseconds(100);
   SY_ASSERT_OK(source->Join(service_));
-  SY_ASSERT_OK(source->GiveKeys(service_));
+  SY_ASSERT_OK(source->GiveKeys());
   source->Append(LayerId{0}, 1);
 
   const absl::Status ended = source->Ended(kLong);
@@ -327,12 +343,12 @@ TEST_F(GroupServiceTest, ASourceThatLeavesIsWaitedForNoLonger) {
   auto source = Formed();
   source->Append(LayerId{0}, 1);
   const auto begun = std::chrono::steady_clock::now();
-  service_.Leave(source->member);
+  source->Leave();
   auto other = std::make_unique<Source>(device_.get(), 0, 1);
   other->request.group.id.low = 5;
   other->Sign();
   SY_ASSERT_OK(other->Join(service_));
-  SY_ASSERT_OK(other->GiveKeys(service_));
+  SY_ASSERT_OK(other->GiveKeys());
   other->Append(LayerId{1}, 1);
 
   SY_EXPECT_OK(other->TakePart(LayerId{1}));
@@ -353,7 +369,7 @@ TEST_F(GroupServiceTest, AnEpochIsBoundAndReleasedOnTheStream) {
   EXPECT_FALSE(experts_->IsBound("demo", Epoch{1}));
   source->Append(LayerId{1}, 2);
   SY_EXPECT_OK(source->TakePart(LayerId{1}));
-  service_.Leave(source->member);
+  source->Leave();
   EXPECT_FALSE(experts_->IsBound("demo", Epoch{2}));
 }
 
@@ -363,6 +379,134 @@ TEST_F(GroupServiceTest, AWorkerThatEndsTellsItsSources) {
   EXPECT_THAT(source->Ended(kLong), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
   Source late(device_.get(), 0, 1);
   EXPECT_THAT(late.Join(service_), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
+// A worker as a process has it.
+class Worker {
+ public:
+  explicit Worker(std::int32_t number)
+      : number_(number),
+        experts_(*DirectExperts::Create({.worker_id = absl::StrCat("w", number),
+                                         .device = device_.get(),
+                                         .batch = {.pairs_max = 64}})),
+        service({.worker_id = absl::StrCat("w", number),
+                 .device = device_.get(),
+                 .experts = experts_.get(),
+                 .rng = &rng_,
+                 .ring_dir = {}}) {}
+  ~Worker() { service.Stop(); }
+  void Activate(const Plan& plan) {
+    experts_->Activate(MakeStaged(number_, plan, device_.get()).runtime);
+  }
+  DeviceBackend* device() { return device_.get(); }
+
+ private:
+  const std::int32_t number_;
+  SystemRng rng_;
+  std::unique_ptr<CpuBackend> device_ = *CpuBackend::Create({.kernel_family = "scalar"});
+  std::unique_ptr<DirectExperts> experts_;
+
+ public:
+  GroupService service;
+};
+
+// Of worker w1 alone.
+Plan PlanOfTheSecond(std::uint64_t epoch) {
+  Plan plan = MakePlan(epoch, 1);
+  plan.workers[0].id = "w1";
+  plan.workers[0].incarnation = testing::IncarnationOf(1);
+  return plan;
+}
+
+// As when the first worker of a plan leaves and comes back while steps go on.
+TEST(GroupsOfTwoWorkersTest, ThoseOfANewPlanFormBesideThoseOfTheFormerOne) {
+  auto first = std::make_unique<Worker>(0);
+  Worker second(1);
+  const Plan both = MakePlan(1, 2);
+  first->Activate(both);
+  second.Activate(both);
+  auto before = std::make_unique<Source>(second.device(), both, 0, 1);
+  SY_ASSERT_OK(before->Join({&first->service, &second.service}));
+  SY_ASSERT_OK(before->GiveKeys());
+  ASSERT_TRUE(before->ready);
+  SY_EXPECT_OK(before->MakeStep(LayerId{0}));
+
+  second.Activate(PlanOfTheSecond(2));
+  Source alone(second.device(), PlanOfTheSecond(2), 0, 1);
+  SY_ASSERT_OK(alone.Join(second.service));
+  SY_ASSERT_OK(alone.GiveKeys());
+  ASSERT_TRUE(alone.ready);
+  EXPECT_NE(alone.source_keys->group, before->source_keys->group);
+  SY_EXPECT_OK(before->MakeStep(LayerId{1}));
+  SY_EXPECT_OK(alone.MakeStep(LayerId{1}));
+
+  before.reset();
+  first.reset();  // with the socket under which the log was offered first
+  SY_EXPECT_OK(alone.MakeStep(LayerId{0}));
+
+  Worker again(0);
+  const Plan later = MakePlan(3, 2);
+  again.Activate(later);
+  second.Activate(later);
+  Source after(second.device(), later, 0, 1);
+  SY_ASSERT_OK(after.Join({&again.service, &second.service}));
+  SY_ASSERT_OK(after.GiveKeys());
+  ASSERT_TRUE(after.ready);
+  SY_EXPECT_OK(alone.MakeStep(LayerId{0}));
+  SY_EXPECT_OK(after.MakeStep(LayerId{0}));
+  alone.Leave();
+  SY_EXPECT_OK(after.MakeStep(LayerId{1}));
+  EXPECT_EQ(again.service.groups_open(), 1U);
+  EXPECT_EQ(second.service.groups_open(), 1U);
+}
+
+TEST(GroupsOfTwoWorkersTest, WorkersOfGroupsThatWereFormedApartMakeNone) {
+  Worker first(0);
+  Worker second(1);
+  first.Activate(MakePlan(1, 1));
+  second.Activate(PlanOfTheSecond(2));
+  Source of_first(first.device(), MakePlan(1, 1), 0, 1);
+  Source of_second(first.device(), PlanOfTheSecond(2), 0, 1);
+  SY_ASSERT_OK(of_first.Join(first.service));
+  SY_ASSERT_OK(of_first.GiveKeys());
+  SY_ASSERT_OK(of_second.Join(second.service));
+  SY_ASSERT_OK(of_second.GiveKeys());
+  const Plan both = MakePlan(3, 2);
+  first.Activate(both);
+  second.Activate(both);
+  auto of_both = std::make_unique<Source>(first.device(), both, 0, 1);
+
+  EXPECT_THAT(of_both->Join({&first.service, &second.service}),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported));
+
+  SY_EXPECT_OK(of_first.MakeStep(LayerId{0}));
+  SY_EXPECT_OK(of_second.MakeStep(LayerId{0}));
+  of_both.reset();
+  of_first.Leave();
+  of_both = std::make_unique<Source>(first.device(), both, 0, 1);
+  SY_ASSERT_OK(of_both->Join({&first.service, &second.service}));
+  SY_ASSERT_OK(of_both->GiveKeys());
+  SY_EXPECT_OK(of_both->MakeStep(LayerId{1}));
+  SY_EXPECT_OK(of_second.MakeStep(LayerId{1}));
+}
+
+// It may be in another group since it said what it follows.
+TEST(GroupsOfTwoWorkersTest, AWorkerThatHasChosenAnotherLogMeanwhileAsksToTryAgain) {
+  Worker first(0);
+  Worker second(1);
+  second.Activate(PlanOfTheSecond(2));
+  const Plan both = MakePlan(3, 2);
+  first.Activate(both);
+  second.Activate(both);
+  Source of_both(first.device(), both, 0, 1);
+  SY_ASSERT_OK(of_both.Join({&first.service, &second.service}));
+  Source of_second(first.device(), PlanOfTheSecond(2), 0, 1);
+  SY_ASSERT_OK(of_second.Join(second.service));
+  SY_ASSERT_OK(of_second.GiveKeys());
+
+  EXPECT_THAT(of_both.GiveKeys(), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+
+  SY_EXPECT_OK(of_second.MakeStep(LayerId{0}));
 }
 
 }  // namespace

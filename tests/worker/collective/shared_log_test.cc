@@ -1,5 +1,6 @@
 #include "worker/collective/shared_log.h"
 
+#include <cstdint>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -46,12 +47,37 @@ TEST(SharedLogTest, ItsMakerMayEnd) {
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport));
 }
 
+TEST(SharedLogTest, WhoHasItOpenOffersItOn) {
+  SystemRng rng;
+  const testing::TempDir dir;
+  for (const std::string& directory : {std::string(), dir.path()}) {
+    SY_ASSERT_OK_AND_ASSIGN(auto made, SharedLog::Make(directory, &rng));
+    SY_ASSERT_OK_AND_ASSIGN(auto opened, SharedLog::Open(made->key(), directory));
+    SY_ASSERT_OK(opened->Offer(directory, &rng));
+    EXPECT_NE(opened->key(), made->key());
+    EXPECT_EQ(opened->id(), made->id());
+    SY_ASSERT_OK_AND_ASSIGN(const std::uint64_t id, SharedLog::IdOf(opened->key()));
+    EXPECT_EQ(id, made->id());
+    made.reset();
+
+    SY_ASSERT_OK_AND_ASSIGN(const auto third, SharedLog::Open(opened->key(), directory));
+    SY_ASSERT_OK(third->Offer(directory, &rng));
+    opened.reset();
+    SY_ASSERT_OK_AND_ASSIGN(const auto fourth, SharedLog::Open(third->key(), directory));
+    ASSERT_EQ(fourth->log().Append(0, kStep), StepLog::Appended::kYes);
+    EXPECT_EQ(third->log().At(0), kStep);
+    SY_ASSERT_OK_AND_ASSIGN(const auto other, SharedLog::Make(directory, &rng));
+    EXPECT_NE(other->id(), third->id());
+  }
+}
+
 TEST(SharedLogTest, KeysThatAreNoneAreRefused) {
   SystemRng rng;
   SY_ASSERT_OK_AND_ASSIGN(const auto made, SharedLog::Make("", &rng));
   std::string key = made->key();
   for (const std::string& bad : {std::string(), std::string("x"), key.substr(1), key + "x"}) {
     EXPECT_FALSE(SharedLog::Open(bad, "").ok());
+    EXPECT_FALSE(SharedLog::IdOf(bad).ok());
   }
   key[key.size() / 2] = static_cast<char>(key[key.size() / 2] ^ 1);
   EXPECT_FALSE(SharedLog::Open(key, "").ok());

@@ -113,6 +113,68 @@ TEST(StepLogTest, PlacesAreBoundedAndComeBack) {
   EXPECT_EQ(log.Enter(3).number, places[9].number);
 }
 
+TEST(StepLogTest, NumbersOfGroupsAreTheirTakersUntilItsPlaceIsGone) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  const StepLog::Place one = log.Enter(0);
+  const StepLog::Place two = log.Enter(0);
+  std::set<std::uint32_t> of_one;
+  std::set<std::uint32_t> of_two;
+  for (std::uint32_t i = 0; i < LoggedStep::kGroupsMax / 2; ++i) {
+    of_one.insert(log.TakeGroup(one));
+    of_two.insert(log.TakeGroup(two));
+  }
+  of_one.insert(of_two.begin(), of_two.end());
+  EXPECT_EQ(of_one.size(), LoggedStep::kGroupsMax) << "each of them once";
+  EXPECT_EQ(*of_one.rbegin(), LoggedStep::kGroupsMax - 1);
+  EXPECT_EQ(log.TakeGroup(one), StepLog::kNoGroup);
+
+  const std::uint32_t given = *of_two.begin();
+  log.GiveGroup(one, given);
+  EXPECT_EQ(log.TakeGroup(one), StepLog::kNoGroup) << "it was not the giver's";
+  log.GiveGroup(two, given);
+  EXPECT_EQ(log.TakeGroup(one), given);
+  log.GiveGroup(one, StepLog::kNoGroup);  // nothing happens
+
+  log.Leave(two);
+  EXPECT_EQ(log.TakeGroup(two), StepLog::kNoGroup);
+  for (std::uint32_t i = 1; i < of_two.size(); ++i) {
+    EXPECT_TRUE(of_two.contains(log.TakeGroup(one))) << i;
+  }
+  EXPECT_EQ(log.TakeGroup(one), StepLog::kNoGroup);
+}
+
+// Steps of a group that has ended may still be read.
+TEST(StepLogTest, ANumberThatWasGivenBackComesLate) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  const StepLog::Place place = log.Enter(0);
+  std::set<std::uint32_t> numbers;
+  for (std::uint32_t i = 0; i < LoggedStep::kGroupsMax; ++i) {
+    const std::uint32_t number = log.TakeGroup(place);
+    numbers.insert(number);
+    log.GiveGroup(place, number);
+  }
+  EXPECT_EQ(numbers.size(), LoggedStep::kGroupsMax);
+}
+
+TEST(StepLogTest, NumbersOfAKilledParticipantComeBack) {
+  const Shared shared;
+  StepLog log = StepLog::Make(shared.span());
+  const StepLog::Place killed = log.Enter(0);
+  while (log.TakeGroup(killed) != StepLog::kNoGroup) {
+  }
+  const StepLog::Place lively = log.Enter(0);
+  EXPECT_EQ(log.TakeGroup(lively), StepLog::kNoGroup);
+  const auto begun = std::chrono::steady_clock::now();
+  while (log.TakeGroup(lively) == StepLog::kNoGroup) {
+    ASSERT_TRUE(log.Keep(lively, 0));
+    ASSERT_LT(std::chrono::steady_clock::now() - begun, 10 * StepLog::kSilentMax);
+    std::this_thread::yield();
+  }
+  EXPECT_GT(std::chrono::steady_clock::now() - begun, StepLog::kSilentMax * 9 / 10);
+}
+
 // A process that was killed, or stopped for a while.
 TEST(StepLogTest, ASilentParticipantHoldsNobodyUp) {
   const Shared shared;

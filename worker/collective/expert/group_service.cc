@@ -1,6 +1,7 @@
 #include "worker/collective/expert/group_service.h"
 
 #include <algorithm>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -47,8 +48,9 @@ class GroupService::Group final : public FollowedGroup {
 
   // Under the service's lock.
   bool formed = false;     // the keys are taken
-  bool announced = false;  // the sources' keys are sent
-  std::uint32_t number = 0;
+  bool announced = false;  // its log is chosen: the sources' keys are sent, or the keys taken
+  std::uint32_t taken = StepLog::kNoGroup;  // its number, on the first worker
+  std::vector<std::string> logs;            // of the other workers, on the first
 
   // Under the service's lock; the lock of sources_ besides, where the follower reads.
   [[nodiscard]] const std::vector<Source>& sources() const { return sources_; }
@@ -199,22 +201,16 @@ absl::StatusOr<std::pair<GroupService::MemberId, JoinAnswer>> GroupService::Join
            .key = request.key,
            .bound = {request.attach.epoch}};
   });
+  (*found)->logs.insert((*found)->logs.end(), request.logs.begin(), request.logs.end());
   const MemberId member = ++last_member_;
   members_.emplace(member, Member{.group = *found, .source = source});
-  return std::pair(member, JoinAnswer{.key = (*found)->exchange().key()});
+  return std::pair(member, JoinAnswer{.key = (*found)->exchange().key(),
+                                      .log = FollowsForGroups() ? follower_->log().key() : ""});
 }
 
-absl::Status GroupService::LetGo(std::unique_ptr<LogFollower>* former) {
-  if (follower_ == nullptr || follower_->groups() == 0) {
-    *former = std::move(follower_);
-    return absl::OkStatus();
-  }
-  return MakeError(
-      absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-      absl::StrCat("worker ", options_.worker_id,
-                   " is in groups with another first worker, and follows the steps of "
-                   "one only; close those sessions, or use binding p2p (--transport auto)"),
-      {{"worker", options_.worker_id}});
+bool GroupService::FollowsForGroups() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const auto& entry) { return entry.second->announced; });
 }
 
 absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {
@@ -223,20 +219,42 @@ absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {
   return absl::OkStatus();
 }
 
-// Another worker's log would do as well, but numbers of groups are given out by a log's owner.
-absl::Status GroupService::FollowOwnLog(std::unique_ptr<LogFollower>* former) {
-  if (follower_ != nullptr && follower_->log_key() == own_log_) return absl::OkStatus();
-  SY_RETURN_IF_ERROR(LetGo(former));
+absl::Status GroupService::ChooseLog(const std::vector<std::string>& logs,
+                                     std::unique_ptr<LogFollower>* former) {
+  std::set<std::uint64_t> ids;
+  if (FollowsForGroups()) ids.insert(follower_->log().id());
+  for (const std::string& log : logs) {
+    SY_ASSIGN_OR_RETURN(const std::uint64_t id, SharedLog::IdOf(log));
+    ids.insert(id);
+  }
+  if (ids.size() > 1) {
+    return MakeError(
+        absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+        absl::StrCat("worker ", options_.worker_id,
+                     ": the workers of this group are in groups that were formed apart, and each "
+                     "follows the steps of those; close the sessions of one of them, or use "
+                     "binding p2p (--transport auto)"),
+        {{"worker", options_.worker_id}});
+  }
+  if (!logs.empty()) return Follow(logs.front(), former);
+  if (follower_ != nullptr) return absl::OkStatus();
   SY_ASSIGN_OR_RETURN(auto log, SharedLog::Make(options_.ring_dir, options_.rng));
-  own_log_ = log->key();
   return Start(std::move(log));
 }
 
 absl::Status GroupService::Follow(const std::string& log_key,
                                   std::unique_ptr<LogFollower>* former) {
-  if (follower_ != nullptr && follower_->log_key() == log_key) return absl::OkStatus();
-  SY_RETURN_IF_ERROR(LetGo(former));
+  SY_ASSIGN_OR_RETURN(const std::uint64_t id, SharedLog::IdOf(log_key));
+  if (follower_ != nullptr && follower_->log().id() == id) return absl::OkStatus();
+  if (FollowsForGroups()) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
+                     absl::StrCat("worker ", options_.worker_id,
+                                  " has begun to follow the steps of another group; form this one "
+                                  "again"));
+  }
   SY_ASSIGN_OR_RETURN(auto log, SharedLog::Open(log_key, options_.ring_dir));
+  SY_RETURN_IF_ERROR(log->Offer(options_.ring_dir, options_.rng));
+  *former = std::move(follower_);
   return Start(std::move(log));
 }
 
@@ -256,16 +274,17 @@ absl::Status GroupService::Announce(MemberId member) {
   const bool all = std::all_of(sources.begin(), sources.end(),
                                [](const Group::Source& source) { return source.sink != nullptr; });
   if (group->rank() != 0 || !all || group->announced) return absl::OkStatus();
-  SY_RETURN_IF_ERROR(FollowOwnLog(&former));
+  SY_RETURN_IF_ERROR(ChooseLog(group->logs, &former));
   SourceKeys keys;
   for (const Group::Source& source : sources) keys.keys.push_back(source.key);
-  keys.log = follower_->log_key();
-  do {
-    last_number_ = (last_number_ + 1) % LoggedStep::kGroupsMax;
-  } while (std::any_of(groups_.begin(), groups_.end(), [&](const auto& entry) {
-    return entry.second->announced && entry.second->number == last_number_;
-  }));
-  keys.group = group->number = last_number_;
+  keys.log = follower_->log().key();
+  keys.group = follower_->TakeNumber();
+  if (keys.group == StepLog::kNoGroup) {
+    return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
+                     absl::StrCat("worker ", options_.worker_id,
+                                  ": no number is free for another group; close some sessions"));
+  }
+  group->taken = keys.group;
   group->announced = true;
   for (const Group::Source& source : sources) source.sink->OnSourceKeys(keys);
   return absl::OkStatus();
@@ -308,7 +327,6 @@ absl::Status GroupService::Form(const std::shared_ptr<Group>& group, const Group
   SY_RETURN_IF_ERROR(group->exchange().Join(keys.keys, patience));
   group->formed = true;
   group->announced = true;
-  group->number = keys.group;
   follower_->Add(keys.group, group);
   return absl::OkStatus();
 }
@@ -362,7 +380,10 @@ void GroupService::End(const std::shared_ptr<Group>& group, const absl::Status& 
   // Steps that have begun need not wait for ranks that have heard of the end.
   const CollectiveGroup& facts = group->facts();
   for (std::int32_t r = 0; r < facts.workers + facts.sources; ++r) group->exchange().Lose(r);
-  if (follower_ != nullptr) follower_->Remove(group.get());
+  if (follower_ != nullptr) {
+    follower_->Remove(group.get());
+    if (group->taken != StepLog::kNoGroup) follower_->GiveNumber(group->taken);
+  }
   std::erase_if(groups_, [&](const auto& entry) { return entry.second == group; });
   std::erase_if(members_, [&](const auto& entry) { return entry.second.group == group; });
   for (const Group::Source& source : group->sources()) {

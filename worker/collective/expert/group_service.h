@@ -6,8 +6,10 @@
 // A group ends as a whole: when a source leaves, when a step of it fails, when this worker stops.
 // Its sources hear why; steps that have begun end by their own waits.
 //
-// A worker follows one log at a time, that of the first worker of its groups: with two, steps of
-// two groups could begin in another order here than elsewhere.
+// A worker follows one log at a time: with two, steps of two groups could begin in another order
+// here than elsewhere. The worker of rank 0 chooses the log of a group: that which one of its
+// workers follows for another group already, else one of its own. So a group of a new plan can form
+// beside that of the plan before, whichever worker is the first.
 //
 // Thread-safe. Join and TakeKeys take milliseconds, for memory of the device; sinks are called with
 // the lock held, so that none is called after Leave has returned, and return quickly.
@@ -74,11 +76,12 @@ class GroupService {
   // means another group than those before it; kResourceExhausted (TOO_MANY_SESSIONS).
   absl::StatusOr<std::pair<MemberId, JoinAnswer>> Join(const JoinRequest& request, GroupSink* sink);
   // After the answer of Join is on its way. On the first worker it sends the keys of all sources
-  // once the last of them has joined. Errors: those of SharedLog::Make.
+  // once the last of them has joined. Errors: those of SharedLog's; kFailedPrecondition
+  // (UNSUPPORTED) if its workers follow several logs; kResourceExhausted (TOO_MANY_SESSIONS).
   absl::Status Announce(MemberId member);
   // OnReady follows, on the first worker once all sources have given their keys: none of them makes
-  // a step before all look at the log. Errors: those of Exchange::Join and
-  // SharedLog::Open; kFailedPrecondition (UNSUPPORTED) if the worker follows another log.
+  // a step before all look at the log. Errors: those of Exchange::Join and SharedLog's;
+  // kUnavailable (NOT_READY) if the worker has begun to follow another log meanwhile.
   absl::Status TakeKeys(MemberId member, const GroupKeys& keys);
   // As ExpertService's.
   absl::Status Bind(MemberId member, const BindRequest& request);
@@ -108,13 +111,14 @@ class GroupService {
   absl::StatusOr<std::shared_ptr<Group>> FindOrMake(const JoinRequest& request,
                                                     const EpochRuntime& runtime)
       SY_REQUIRES(mutex_);
-  // `former`: a follower that ends for it, for the caller to destroy without the lock.
-  absl::Status FollowOwnLog(std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
+  // Some group here makes its steps in the order of the follower's log.
+  [[nodiscard]] bool FollowsForGroups() const SY_REQUIRES(mutex_);
+  // Follows the log of a group that this worker is the first of. `logs`: those of its other
+  // workers. `former`: a follower that ends for it, for the caller to destroy without the lock.
+  absl::Status ChooseLog(const std::vector<std::string>& logs, std::unique_ptr<LogFollower>* former)
+      SY_REQUIRES(mutex_);
   absl::Status Follow(const std::string& log_key, std::unique_ptr<LogFollower>* former)
       SY_REQUIRES(mutex_);
-  // Lets the follower of another log go. Errors: kFailedPrecondition (UNSUPPORTED) while it has
-  // groups.
-  absl::Status LetGo(std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
   absl::Status Start(std::unique_ptr<SharedLog> log) SY_REQUIRES(mutex_);
   absl::Status Form(const std::shared_ptr<Group>& group, const GroupKeys& keys,
                     std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
@@ -128,10 +132,8 @@ class GroupService {
   std::map<GroupKey, std::shared_ptr<Group>> groups_ SY_GUARDED_BY(mutex_);
   std::map<MemberId, Member> members_ SY_GUARDED_BY(mutex_);
   MemberId last_member_ SY_GUARDED_BY(mutex_) = 0;
-  std::uint32_t last_number_ SY_GUARDED_BY(mutex_) = 0;
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
   std::unique_ptr<LogFollower> follower_ SY_GUARDED_BY(mutex_);
-  std::string own_log_ SY_GUARDED_BY(mutex_);  // the key of the last log that was made here
 };
 
 }  // namespace switchyard

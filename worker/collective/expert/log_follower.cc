@@ -21,8 +21,6 @@ constexpr Duration kStepMax = std::chrono::seconds(120);
 LogFollower::LogFollower(std::unique_ptr<SharedLog> log, Duration spin, GroupCounts* counts)
     : spin_(spin), counts_(counts), log_(std::move(log)) {}
 
-const std::string& LogFollower::log_key() const { return log_->key(); }
-
 absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* device,
                                                                 std::unique_ptr<SharedLog> log,
                                                                 Duration spin,
@@ -35,7 +33,7 @@ absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* d
   follower->place_ = steps.Enter(follower->next_);
   if (follower->place_.number == StepLog::kNoPlace) {
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
-                     "too many workers follow the steps of this group's first worker");
+                     "too many workers follow one log of steps");
   }
   follower->thread_ = std::thread([raw = follower.get()] { raw->Run(); });
   return follower;
@@ -68,9 +66,14 @@ void LogFollower::Remove(const FollowedGroup* group) {
   groups_.erase(at);
 }
 
-std::size_t LogFollower::groups() const {
+std::uint32_t LogFollower::TakeNumber() {
   const MutexLock lock(mutex_);
-  return groups_.size();
+  return log_->log().TakeGroup(place_);
+}
+
+void LogFollower::GiveNumber(std::uint32_t number) {
+  const MutexLock lock(mutex_);
+  log_->log().GiveGroup(place_, number);
 }
 
 std::vector<std::shared_ptr<FollowedGroup>> LogFollower::Groups() const {
@@ -117,7 +120,10 @@ bool LogFollower::Keep() {
                 "it; they are formed again");
   for (const auto& group : Groups()) Fail(group, why);
   next_ = steps.end();
-  place_ = steps.Enter(next_);
+  {
+    const MutexLock lock(mutex_);
+    place_ = steps.Enter(next_);
+  }
   if (place_.number == StepLog::kNoPlace) (void)steps.WaitFor(next_, Duration::zero(), kSleepMax);
   return false;
 }

@@ -67,8 +67,10 @@ class LogFollower {
   [[nodiscard]] bool Has(std::uint32_t number) const;
   // Begins none of this group any more. Those that have begun keep it until they end.
   void Remove(const FollowedGroup* group);
-  [[nodiscard]] std::size_t groups() const;
-  [[nodiscard]] const std::string& log_key() const;
+  // A number for a group that this worker is the first of; StepLog::kNoGroup: none is free.
+  [[nodiscard]] std::uint32_t TakeNumber();
+  void GiveNumber(std::uint32_t number);
+  [[nodiscard]] const SharedLog& log() const { return *log_; }
 
  private:
   // A step that has begun.
@@ -96,12 +98,12 @@ class LogFollower {
   const Duration spin_;
   GroupCounts* const counts_;
   const std::unique_ptr<SharedLog> log_;
-  StepLog::Place place_;
   std::unique_ptr<Stream> stream_;
   std::array<std::unique_ptr<DeviceEvent>, kStepsAhead> events_;
 
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::shared_ptr<FollowedGroup>> groups_ SY_GUARDED_BY(mutex_);
+  StepLog::Place place_;  // changed by the thread, with the lock; others read it with the lock
 
   // Used by the thread only.
   TimePoint kept_{};  // when it last said that it lives

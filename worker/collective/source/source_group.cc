@@ -29,6 +29,7 @@ class SourceGroup::Worker final : public GroupStreamSink {
   void OnJoined(const JoinAnswer& answer) override {
     const MutexLock lock(group_->mutex_);
     key = answer.key;
+    log = answer.log;
     group_->Changed();
   }
   void OnSourceKeys(const SourceKeys& keys) override {
@@ -72,6 +73,7 @@ class SourceGroup::Worker final : public GroupStreamSink {
   }
 
   std::string key;  // empty: not joined
+  std::string log;  // that it follows; empty: none
   bool ready = false;
   std::map<Epoch, absl::Status> bound;
   std::unique_ptr<GroupStream> stream;
@@ -165,12 +167,7 @@ absl::Status SourceGroup::TryForm() {
   request.source = grant.request.source;
   request.combine_dtype = grant.request.combine_dtype;
   request.key = exchange_->key();
-  for (std::size_t w = 0; w < workers_.size(); ++w) {
-    workers_[w]->stream =
-        options_.channel->JoinGroup(grant.plan.workers[w].endpoint, request, workers_[w].get());
-  }
-  SY_RETURN_IF_ERROR(WaitForAll(until, "has not joined the group",
-                                [](const Worker& worker) { return !worker.key.empty(); }));
+  SY_RETURN_IF_ERROR(JoinWorkers(std::move(request), until));
   SY_RETURN_IF_ERROR(WaitForAll(until,
                                 "waits for the group's other sources, which have not joined it",
                                 [this](const Worker&) { return source_keys_.has_value(); }));
@@ -192,6 +189,28 @@ absl::Status SourceGroup::TryForm() {
   for (const auto& worker : workers_) worker->stream->SendKeys(keys);
   return WaitForAll(until, "does not make the group's steps",
                     [](const Worker& worker) { return worker.ready; });
+}
+
+// The first worker last, which is told what logs the others follow: it chooses the group's.
+absl::Status SourceGroup::JoinWorkers(JoinRequest request, TimePoint until) {
+  const auto join = [&](std::size_t w) {
+    workers_[w]->stream = options_.channel->JoinGroup(options_.grant.plan.workers[w].endpoint,
+                                                      request, workers_[w].get());
+  };
+  for (std::size_t w = 1; w < workers_.size(); ++w) join(w);
+  const Worker* const first = workers_.front().get();
+  const auto has_joined = [](const Worker& worker) { return !worker.key.empty(); };
+  SY_RETURN_IF_ERROR(WaitForAll(until, "has not joined the group", [&](const Worker& worker) {
+    return &worker == first || has_joined(worker);
+  }));
+  {
+    const MutexLock lock(mutex_);
+    for (const auto& worker : workers_) {
+      if (!worker->log.empty()) request.logs.push_back(worker->log);
+    }
+  }
+  join(0);
+  return WaitForAll(until, "has not joined the group", has_joined);
 }
 
 void SourceGroup::Bind(const BindRequest& request) {

@@ -74,6 +74,7 @@ class SourceGroup {
 
   void Form();
   absl::Status TryForm();
+  absl::Status JoinWorkers(JoinRequest request, TimePoint until);
   // Waits until `there` holds of every worker.
   template <typename There>
   absl::Status WaitForAll(TimePoint until, absl::string_view what, There there);
