@@ -46,7 +46,7 @@ SY_EXPORT sy_code sy_worker_open(const sy_worker_options* options, sy_worker** o
  * Returns the text's size with NUL; 0 for NULL. */
 SY_EXPORT size_t sy_worker_status(const sy_worker* worker, char* buffer, size_t size);
 
-/* Has the coordinator move the experts elsewhere, for at most the argument --leave-timeout, ends
+/* Has the coordinator move the experts elsewhere, for at most what --leave-timeout says, ends
  * the worker, and frees the handle. SY_OK: it has left. Otherwise why it has ended, as JSON in
  * `error`. NULL is allowed. */
 SY_EXPORT sy_code sy_worker_close(sy_worker* worker, char* error, size_t error_size);

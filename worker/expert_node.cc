@@ -36,6 +36,7 @@ class ExpertNode::Stager final : public PlanStager {
   void UseTracing(const TraceSettings& settings) override {
     if (on_tracing_) on_tracing_(settings);
   }
+  [[nodiscard]] bool IsInUse() const override { return experts_->IsInUse(); }
   [[nodiscard]] Heartbeat MakeHeartbeat() const override {
     Heartbeat heartbeat = experts_->MakeHeartbeat();
     // Both take one time, so that rows and times come in the same heartbeats.
@@ -134,6 +135,7 @@ void ExpertNode::Join(AgentChannel* channel, const std::string& endpoint,
   agent.endpoint = endpoint;
   agent.capabilities = capabilities_;
   agent.leave_timeout = options_.leave_timeout;
+  agent.leave_alone_timeout = options_.leave_alone_timeout;
   agent_ = std::make_unique<AgentRunner>(std::move(agent),
                                          AgentRunner::Parts{.channel = channel,
                                                             .stager = stager_.get(),

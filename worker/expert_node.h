@@ -43,6 +43,7 @@ struct ExpertNodeOptions {
   // The wire dtypes to offer, of those that the device has proven; empty: all of them.
   std::vector<DispatchDtype> wire_dtypes = {};
   Duration leave_timeout = AgentOptions().leave_timeout;
+  Duration leave_alone_timeout = AgentOptions().leave_alone_timeout;
   // Takes what requests of traced steps write down; null: nothing is traced.
   std::shared_ptr<StepTracer> tracer = {};
   // Called from the agent's thread when the coordinator says which steps are traced.

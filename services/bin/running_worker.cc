@@ -181,6 +181,7 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> RunningWorker::Parts::MakeNode() {
     node.wire_dtypes.push_back(*DispatchDtypeFromName(name));  // The command line was checked.
   }
   node.leave_timeout = settings_.leave_timeout;
+  node.leave_alone_timeout = settings_.leave_alone_timeout;
   node.tracer = traces_->MakeFollower();
   node.on_tracing = [this](const TraceSettings& tracing) { traces_->Follow(tracing); };
   // One that has failed for good: the coordinator places its experts elsewhere.
@@ -318,7 +319,7 @@ absl::Status RunningWorker::Parts::End() {
   }
   std::future<absl::Status> end = finished_.get_future();
   // If the agent itself has finished, it has already left.
-  const TimePoint leave_by = clock_.Now() + settings_.leave_timeout;
+  const TimePoint leave_by = clock_.Now() + settings_.leave_timeout + settings_.leave_alone_timeout;
   if (end.wait_for(Duration::zero()) != std::future_status::ready) {
     server_->LeaveGateway();
     node_->Leave();

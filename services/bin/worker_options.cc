@@ -60,6 +60,11 @@ void AddPool(WorkerSettings* settings, OptionTable* table) {
        .help = "After SIGTERM, how long to wait until this worker's experts serve elsewhere; keep "
                "it below the time after which the platform kills the process"},
       &settings->leave_timeout, {Duration{}, std::chrono::hours(24)}));
+  table->options.push_back(DurationOption(
+      {.key = "pool.leave_alone_timeout",
+       .help = "The same for a coordinator that cannot be reached, while sessions use this worker; "
+               "together at most the sum"},
+      &settings->leave_alone_timeout, {Duration{}, std::chrono::hours(24)}));
 }
 
 void AddNetwork(WorkerSettings* settings, OptionTable* table) {
@@ -137,6 +142,7 @@ void AddMemory(WorkerSettings* settings, OptionTable* table) {
 WorkerSettings::WorkerSettings()
     : coordinator(kDefaultCoordinator),
       leave_timeout(AgentOptions().leave_timeout),
+      leave_alone_timeout(AgentOptions().leave_alone_timeout),
       device(kDefaultDevice),
       gateway_memory_bytes_max(WorkerServerOptions().gateway_memory_bytes_max),
       gateway_sessions_max(WorkerServerOptions().gateway_sessions_max),

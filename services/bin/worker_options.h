@@ -19,6 +19,7 @@ struct WorkerSettings {
   std::string id;
   std::string pool;
   Duration leave_timeout{};
+  Duration leave_alone_timeout{};
   NetworkSettings network;
   std::string tls_dir;
   std::string tenants;  // path of a file

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <sys/wait.h>
 #include <thread>
+#include <utility>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -13,6 +14,8 @@
 #include "tests/e2e/processes.h"
 #include "tests/reference/calc_diff.h"
 #include "tests/testing/program.h"
+#include "tests/testing/temp_dir.h"
+#include "worker/agent/agent_options.h"
 
 namespace switchyard {
 namespace {
@@ -289,6 +292,44 @@ TEST_F(LeaveDrill, AWorkerThatIsAskedToLeaveDrainsUnderLoadAndExitsWithZero) {
   EXPECT_TRUE(WIFEXITED(status)) << status;
   EXPECT_EQ(WEXITSTATUS(status), 0);
   EXPECT_TRUE(WaitForWorkers(*session_, 2));
+}
+
+// As when a machine is drained that has both, or one upgrade replaces both.
+TEST_F(LeaveDrill, AWorkerWithASessionWaitsForACoordinatorThatIsAwayAndNoStepFails) {
+  LocalDeploymentOptions options;
+  options.worker_flags = {"--leave-alone-timeout", "60s"};
+  const testing::TempDir dir;
+  options.coordinator_flags = {"--sources-return", "2s", "--store",
+                               "sqlite:" + dir.Join("plans.sqlite")};
+  Deploy(3, std::move(options));
+  OpenSessionRequest order;
+  order.mode = DispatchMode::kLowLatency;
+  Open("shm", order);
+  Batch before(8, 24);
+  SY_ASSERT_OK(RunStep(*session_, before, kLayer));
+  deployment_->coordinator_process().Signal(SIGKILL);
+  SY_ASSERT_OK(deployment_->coordinator_process().Wait(kRecoverMax));
+  const auto steps_while = [&](auto goes_on) {
+    while (goes_on()) {
+      Batch batch(8, 24);
+      SY_ASSERT_OK(RunStep(*session_, batch, kLayer));
+      ASSERT_EQ(batch.y, before.y);
+    }
+  };
+
+  const TimePoint begin = SteadyClock().Now();
+  deployment_->worker_process(1).Signal(SIGTERM);
+  // Longer than a worker that nobody uses would wait.
+  steps_while([&] { return Since(begin) < AgentOptions().leave_unused_timeout * 5 / 4; });
+  ASSERT_TRUE(deployment_->worker_process(1).running());
+  SY_ASSERT_OK(deployment_->RestartCoordinator());
+  steps_while(
+      [&] { return deployment_->worker_process(1).running() && Since(begin) < 3 * kRecoverMax; });
+
+  SY_ASSERT_OK_AND_ASSIGN(const int status, deployment_->worker_process(1).Wait(kRecoverMax));
+  EXPECT_EQ(status, 0);
+  EXPECT_TRUE(WaitForWorkers(*session_, 2));
+  steps_while([steps = 0]() mutable { return ++steps < 20; });
 }
 
 TEST_F(LeaveDrill, AllExitWithZeroWhenTheyAreAskedAtOnceWithASessionOpen) {

@@ -243,11 +243,12 @@ class PodsTest(unittest.TestCase):
         self.assertEqual([each["name"] for each in without["initContainers"]], [copy["name"]])
 
     def test_the_grace_is_longer_than_the_leave(self):
-        rendered = chart.objects(values={"poolDefaults": {"leaveTimeoutSeconds": 90}})
+        rendered = chart.objects(values={"poolDefaults": {"leaveTimeoutSeconds": 90, "leaveAloneTimeoutSeconds": 30}})
         spec = chart.one(rendered, "StatefulSet", "rel-switchyard-workers")["spec"]["template"]["spec"]
-        self.assertEqual(spec["terminationGracePeriodSeconds"], 105)
+        self.assertEqual(spec["terminationGracePeriodSeconds"], 135)
         file = chart.one(rendered, "ConfigMap", "rel-switchyard-workers")["data"]["worker.yaml"]
-        self.assertEqual(yaml.safe_load(file)["pool"]["leave_timeout"], "90s")
+        pool = yaml.safe_load(file)["pool"]
+        self.assertEqual((pool["leave_timeout"], pool["leave_alone_timeout"]), ("90s", "30s"))
 
     def test_devices_bring_resources_and_tolerations(self):
         own = {"image": {"repository": "h/n"}}
@@ -267,7 +268,8 @@ class PodsTest(unittest.TestCase):
     def test_false_and_empty_values_of_a_pool_count(self):
         rendered = chart.objects(values={"poolDefaults": {"shm": {"sizeLimit": "1Gi"}, "priorityClassName": "x"},
                                          "pools": {"p": {"podDisruptionBudget": {"enabled": False},
-                                                         "leaveTimeoutSeconds": 0, "priorityClassName": ""}}})
+                                                         "leaveTimeoutSeconds": 0, "leaveAloneTimeoutSeconds": 0,
+                                                         "priorityClassName": ""}}})
         self.assertFalse([o for o in rendered if o["kind"] == "PodDisruptionBudget"])
         spec = chart.one(rendered, "StatefulSet", "rel-switchyard-p")["spec"]["template"]["spec"]
         self.assertEqual(spec["terminationGracePeriodSeconds"], 15)

@@ -53,35 +53,36 @@ TimePoint Agent::NextDeadline() const {
     next = std::min(next, dialled_at_ + options_.register_timeout);
   }
   if (registered_) next = std::min(next, next_heartbeat_);
-  if (leaving_since_) {
-    next = std::min(next, *leaving_since_ + options_.leave_timeout);
-    if (!registered_) next = std::min(next, AloneUntil());
-  }
+  if (leaving_since_) next = std::min(next, LeaveBy());
   return next;
 }
 
-// Without a stream no Goodbye can arrive, so this timeout starts when the worker is both leaving
-// and disconnected.
-TimePoint Agent::AloneUntil() const {
+// Without a stream no Goodbye can arrive, so a worker that is alone need not wait as long as
+// another one. But a coordinator may be away for a while, when its Pod moves to another machine in
+// the same upgrade; steps go on without it, and must not fail for it.
+TimePoint Agent::LeaveBy() const {
+  const TimePoint last = *leaving_since_ + options_.leave_timeout + options_.leave_alone_timeout;
+  if (registered_) {
+    return std::min(last, std::max(*leaving_since_, registered_since_) + options_.leave_timeout);
+  }
   const TimePoint alone = std::max(*leaving_since_, unregistered_since_);
+  if (in_use_) return std::min(last, alone + options_.leave_alone_timeout);
   const bool serves = std::ranges::any_of(epochs_, [](const auto& epoch) {
     return epoch.second.state == State::kCommitted || epoch.second.state == State::kRetiring;
   });
-  return serves ? alone + options_.leave_alone_timeout : alone;
+  return serves ? std::min(last, alone + options_.leave_unused_timeout) : alone;
 }
 
 void Agent::On(const AgentTick& event) {
-  if (leaving_since_) {
-    const bool late = now_ >= *leaving_since_ + options_.leave_timeout;
-    if (late || (!registered_ && now_ >= AloneUntil())) {
-      out_.push_back(AgentReport{
-          LogLevel::kWarn,
-          absl::StrFormat("%s; leaving anyway%s",
-                          late ? "the experts of this worker do not serve elsewhere in time"
-                               : "the coordinator is unreachable",
-                          Lost())});
-      return Finish(absl::OkStatus());
-    }
+  in_use_ = event.in_use;
+  if (leaving_since_ && now_ >= LeaveBy()) {
+    out_.push_back(AgentReport{
+        LogLevel::kWarn,
+        absl::StrFormat("%s; leaving anyway%s",
+                        registered_ ? "the experts of this worker do not serve elsewhere in time"
+                                    : "the coordinator is unreachable",
+                        Lost())});
+    return Finish(absl::OkStatus());
   }
   if (dial_.value == 0 && now_ >= dial_at_) {
     dial_ = DialId{++last_dial_};
@@ -160,7 +161,10 @@ void Agent::On(const ChannelMessage& event) {
 }
 
 void Agent::OnMessage(const Registered& message) {
-  if (!registered_) out_.push_back(AgentReport{LogLevel::kInfo, "registered at the coordinator"});
+  if (!registered_) {
+    out_.push_back(AgentReport{LogLevel::kInfo, "registered at the coordinator"});
+    registered_since_ = now_;
+  }
   registered_ = true;
   failed_dials_ = 0;
   // A lease of zero would make NextDeadline return the present forever.
@@ -353,8 +357,10 @@ void Agent::On(const LeaveRequested& /*event*/) {
   out_.push_back(AgentReport{
       LogLevel::kInfo,
       absl::StrFormat(
-          "leaving when the experts of this worker serve elsewhere, in %d s at most",
-          std::chrono::duration_cast<std::chrono::seconds>(options_.leave_timeout).count())});
+          "leaving when the experts of this worker serve elsewhere, in %d s at most, and %d s more "
+          "while the coordinator is away",
+          std::chrono::duration_cast<std::chrono::seconds>(options_.leave_timeout).count(),
+          std::chrono::duration_cast<std::chrono::seconds>(options_.leave_alone_timeout).count())});
   Send(Leave{});
   // There is no time to wait out the delay of earlier dials.
   if (dial_.value == 0) dial_at_ = now_;

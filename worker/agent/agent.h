@@ -98,8 +98,8 @@ class Agent {
   void ScheduleDial();
   // The part of a log line that says what this worker takes with it if it ends now; empty: nothing.
   [[nodiscard]] std::string Lost() const;
-  // When to leave without the coordinator. REQUIRES: leaving_since_.
-  [[nodiscard]] TimePoint AloneUntil() const;
+  // When to end although the coordinator has not said so. REQUIRES: leaving_since_.
+  [[nodiscard]] TimePoint LeaveBy() const;
   // Ends the agent; every later event is ignored.
   void Finish(absl::Status why);
   [[nodiscard]] Held* Find(const EpochKey& key);
@@ -108,6 +108,7 @@ class Agent {
   Rng* const rng_;
   TimePoint now_;
   std::vector<AgentEffect> out_;
+  bool in_use_ = false;  // as the last tick said
 
   DialId dial_;  // the current connection; 0 while waiting to dial
   std::uint64_t last_dial_ = 0;
@@ -122,6 +123,7 @@ class Agent {
   TraceSettings tracing_;  // as last reported
   TimePoint next_heartbeat_;
   TimePoint next_line_;  // of LogStaging
+  TimePoint registered_since_;
   TimePoint unregistered_since_;
   std::optional<TimePoint> leaving_since_;
   bool finished_ = false;

@@ -49,7 +49,8 @@ struct EpochUnbound {
 struct LeaveRequested {};
 // Time has passed. Must be delivered at Agent::NextDeadline.
 struct AgentTick {
-  Heartbeat heartbeat;  // what the next one says
+  Heartbeat heartbeat = {};  // what the next one says
+  bool in_use = false;       // PlanStager::IsInUse
 };
 // One input of the agent.
 using AgentEvent = std::variant<ChannelUp, ChannelMessage, ChannelDown, EpochStaged, EpochUnbound,

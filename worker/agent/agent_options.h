@@ -26,12 +26,14 @@ struct AgentOptions {
   Duration redial_last = std::chrono::seconds(5);
   // A stream without Registered after this time is closed and dialed again.
   Duration register_timeout = std::chrono::seconds(5);
-  // After Leave: how long to wait until this worker's experts serve elsewhere, in total and while
-  // the coordinator is unreachable. The first fits into the 30 s that Kubernetes gives a Pod unless
-  // told otherwise. The second gives a coordinator that restarts the time to plan this worker out,
-  // and is longer than the last delay between dials; where no epoch is in use it is 0.
+  // After Leave: how long to wait until this worker's experts serve elsewhere, while the
+  // coordinator can be reached; and for a coordinator that cannot, by a worker that sources use,
+  // whose steps go on meanwhile. In all at most the sum.
   Duration leave_timeout = std::chrono::seconds(25);
   Duration leave_alone_timeout = std::chrono::seconds(10);
+  // The second of a worker with a committed epoch that no source uses: a coordinator that restarts
+  // can plan it out before a source comes. Longer than the last delay between dials.
+  Duration leave_unused_timeout = std::chrono::seconds(10);
 };
 
 }  // namespace switchyard

@@ -120,7 +120,9 @@ class AgentRunner::Impl {
       const std::optional<std::deque<AgentEvent>> events = inbox_->TakeAll(sleep);
       if (!events) return;
       for (const AgentEvent& event : *events) Step(event);
-      if (parts_.clock->Now() >= NextDeadline()) Step(AgentTick{parts_.stager->MakeHeartbeat()});
+      if (parts_.clock->Now() >= NextDeadline()) {
+        Step(AgentTick{parts_.stager->MakeHeartbeat(), parts_.stager->IsInUse()});
+      }
     }
   }
   TimePoint NextDeadline() const {

@@ -51,8 +51,8 @@ class AgentRunner {
   AgentRunner(const AgentRunner&) = delete;
   AgentRunner& operator=(const AgentRunner&) = delete;
 
-  // Requests a plan without this worker. `finished` is called within AgentOptions::leave_timeout.
-  // Does not block.
+  // Requests a plan without this worker. `finished` is called within the sum of
+  // AgentOptions::leave_timeout and leave_alone_timeout. Does not block.
   void Leave();
   // A consistent snapshot, for status requests.
   [[nodiscard]] AgentView View() const;

@@ -43,6 +43,8 @@ class PlanStager {
   // Shows the coordinator whether the data thread and the device work, since the agent renews the
   // lease without them, and how far the epochs are that it stages. Thread-safe.
   [[nodiscard]] virtual Heartbeat MakeHeartbeat() const = 0;
+  // A source binds some epoch here, or did a turn of the data thread ago. Thread-safe.
+  [[nodiscard]] virtual bool IsInUse() const = 0;
 };
 
 }  // namespace switchyard

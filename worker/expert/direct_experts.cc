@@ -361,6 +361,12 @@ bool DirectExperts::IsBound(absl::string_view deployment, Epoch epoch) const {
   });
 }
 
+bool DirectExperts::IsInUse() const {
+  const MutexLock lock(mutex_);
+  return std::any_of(sessions_.begin(), sessions_.end(),
+                     [](const auto& entry) { return !entry.second.bound.empty(); });
+}
+
 void DirectExperts::Drop(absl::string_view deployment, Epoch epoch) {
   const MutexLock lock(mutex_);
   // Runs that have not ended hold the epoch by themselves, so this frees no weights under them.

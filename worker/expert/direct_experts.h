@@ -91,6 +91,8 @@ class DirectExperts final : public OwnExperts {
   // True while a session binds the epoch. Runs that have not ended hold it besides.
   [[nodiscard]] bool IsBound(absl::string_view deployment, Epoch epoch) const;
   void Drop(absl::string_view deployment, Epoch epoch);
+  // A session binds some epoch.
+  [[nodiscard]] bool IsInUse() const;
 
  private:
   class Run;

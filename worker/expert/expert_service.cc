@@ -69,6 +69,7 @@ class ExpertService::Impl {
   DirectExperts& direct() { return *direct_; }
   [[nodiscard]] const ExpertTimes& times() const { return *options_.engine.times; }
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
+  [[nodiscard]] bool IsInUse() const { return attached_.load() || direct_->IsInUse(); }
   [[nodiscard]] std::vector<LoadReport> TakeLoad(TimePoint now) { return load_.Take(now); }
 
  private:
@@ -101,6 +102,7 @@ class ExpertService::Impl {
   CommandQueue commands_;
   // Relaxed: the coordinator compares readings, and no data is published through them.
   std::atomic<std::uint64_t> turns_{0};
+  std::atomic<bool> attached_{false};
   std::atomic<TimePoint> batch_since_{TimePoint::max()};
 
   // Used by the data thread only.
@@ -290,6 +292,7 @@ void ExpertService::Impl::RunDataThread() {
     bool worked = commands_.RunAll();
     worked = engine_.Poll(now) || worked;
     batch_since_.store(engine_.BatchSince(), std::memory_order_relaxed);
+    attached_.store(engine_.has_attachments(), std::memory_order_relaxed);
     ReportUnbound(now);
     if (draining_.load()) ReportDrained();
     // Whoever queues a command or stops wakes after it: Arm sees a wake that came before it, and
@@ -415,6 +418,8 @@ void ExpertService::Drop(absl::string_view deployment, Epoch epoch) {
 }
 
 Heartbeat ExpertService::MakeHeartbeat() const { return impl_->MakeHeartbeat(); }
+
+bool ExpertService::IsInUse() const { return impl_->IsInUse(); }
 
 std::vector<LoadReport> ExpertService::TakeLoad(TimePoint now) { return impl_->TakeLoad(now); }
 

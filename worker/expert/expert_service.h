@@ -77,6 +77,9 @@ class ExpertService {
   // How the data thread, its batches and the staging move. Of direct sessions nothing: their
   // callers wait themselves. Does not wait for the data thread or for a weight.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
+  // Whether there is an attachment, as of the data thread's last turn, or a binding of another kind
+  // of session. Likewise.
+  [[nodiscard]] bool IsInUse() const;
   // The rows that the experts served since the last call (LoadMeter::Take); likewise.
   [[nodiscard]] std::vector<LoadReport> TakeLoad(TimePoint now);
   // Staged and committed epochs, oldest first, and the bytes of their weights. Like MakeHeartbeat,

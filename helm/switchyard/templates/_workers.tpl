@@ -83,7 +83,7 @@ spec:
   serviceAccountName: {{ $name }}
   automountServiceAccountToken: false
   enableServiceLinks: false
-  terminationGracePeriodSeconds: {{ add $pool.leaveTimeoutSeconds 15 }}
+  terminationGracePeriodSeconds: {{ add $pool.leaveTimeoutSeconds $pool.leaveAloneTimeoutSeconds 15 }}
   securityContext: {{- include "switchyard.podSecurityOf" $pool.privileges | nindent 4 }}
   {{- include "switchyard.pull" $root | nindent 2 }}
   {{- $scheduled := deepCopy $pool }}

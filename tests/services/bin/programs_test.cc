@@ -347,9 +347,9 @@ TEST_F(ProgramsTest, AConfigurationFileIsUsedAndItsMistakesHaveALine) {
 
   EXPECT_EQ(Run("switchyard-worker", {"--config", bad, "--coordinator", address}), 2);
 
-  EXPECT_THAT(Log(),
-              HasSubstr(bad + ":3: pool.leave_timout: no such key; did you mean "
-                              "\"leave_timeout\"? (known: coordinator, id, name, leave_timeout)"));
+  EXPECT_THAT(Log(), HasSubstr(bad + ":3: pool.leave_timout: no such key; did you mean "
+                                     "\"leave_timeout\"? (known: coordinator, id, name, "
+                                     "leave_timeout, leave_alone_timeout)"));
   coordinator.Signal(SIGTERM);
   EXPECT_EQ(ExitCode(coordinator), 0);
 }

@@ -25,7 +25,7 @@ TEST(WorkerOptionsTest, TheTableIsSound) {
 TEST(WorkerOptionsTest, KeysReachTheWorker) {
   const testing::TempDir dir;
   const std::string file = dir.Write("w.yaml", R"(
-pool: {id: w3, coordinator: "node:7000", leave_timeout: 1m}
+pool: {id: w3, coordinator: "node:7000", leave_timeout: 1m, leave_alone_timeout: 2m}
 network: {net_devices: lo, data_ports: 20000-20009, ring_dir: rings, advertise: "me:1"}
 device: {device: "cpu:compute_threads=2", wire_dtypes: [bf16, int8], busy_poll: 2ms}
 memory: {weight_bytes_max: 64GiB, gateway_memory_bytes_max: 256MiB, load_threads: 3}
@@ -38,6 +38,7 @@ memory: {weight_bytes_max: 64GiB, gateway_memory_bytes_max: 256MiB, load_threads
   EXPECT_EQ(settings.id, "w3");
   EXPECT_EQ(settings.coordinator, "node:7000");
   EXPECT_EQ(settings.leave_timeout, std::chrono::minutes(1));
+  EXPECT_EQ(settings.leave_alone_timeout, std::chrono::minutes(2));
   EXPECT_EQ(settings.net_devices, "lo");
   EXPECT_EQ(settings.data_ports, "20000-20009");
   EXPECT_EQ(settings.ring_dir, dir.Join("rings"));

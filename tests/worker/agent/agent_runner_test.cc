@@ -108,12 +108,14 @@ class FakeStager final : public PlanStager {
     Note(absl::StrCat("trace", settings.ratio, "@", settings.endpoint), {});
   }
   Heartbeat MakeHeartbeat() const override { return {.progress = 42}; }
+  bool IsInUse() const override { return in_use; }
 
   std::string Calls() {
     const std::lock_guard lock(mutex_);
     return calls_;
   }
   std::atomic<bool> hold{false};
+  std::atomic<bool> in_use{false};
   std::function<void(absl::Status)> held_done;
 
  private:
@@ -255,6 +257,7 @@ TEST_F(AgentRunnerTest, ACoordinatorThatSendsTooFastIsHungUpOn) {
     void Drop(const EpochKey&) override {}
     void UseTracing(const TraceSettings&) override {}
     Heartbeat MakeHeartbeat() const override { return {}; }
+    bool IsInUse() const override { return false; }
 
    private:
     std::promise<void>* busy_;

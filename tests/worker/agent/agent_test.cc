@@ -21,8 +21,9 @@ class AgentTest : public ::testing::Test {
  protected:
   AgentTest() { Recreate(); }
 
-  void Recreate() {
+  void Recreate(Duration leave_alone_timeout = AgentOptions().leave_alone_timeout) {
     AgentOptions options;
+    options.leave_alone_timeout = leave_alone_timeout;
     options.worker_id = "w1";
     options.incarnation = kMe;
     options.endpoint = "host:1";
@@ -601,6 +602,73 @@ TEST_F(AgentTest, GivesACoordinatorThatIsAwayTheTimeToComeBack) {
   }
   EXPECT_GE(now - asked, seconds(10));
   EXPECT_LE(now - asked, milliseconds(10'100));
+}
+
+// Steps do not need the coordinator; whoever makes them goes on until the worker ends.
+TEST_F(AgentTest, WaitsForACoordinatorThatIsAwayForAsLongAsSourcesUseIt) {
+  for (const bool until_the_end : {true, false}) {
+    Recreate(seconds(40));
+    Connect();
+    Serve(1);
+    Disconnect();
+    const TimePoint asked = now;
+    Step(LeaveRequested{});
+    const auto in_use = [&] { return until_the_end || now < asked + seconds(15); };
+    Step(AgentTick{.in_use = true});
+    while (!agent->finished() && now < asked + seconds(90)) {
+      if (!Effects<DialChannel>().empty()) Disconnect();
+      now = std::max(now + milliseconds(1), agent->NextDeadline());
+      Step(AgentTick{.in_use = in_use()});
+    }
+    if (until_the_end) {
+      EXPECT_EQ(now - asked, seconds(40));
+    } else {
+      EXPECT_GE(now - asked, seconds(15));
+      EXPECT_LE(now - asked, seconds(20)) << "a dial's delay later";
+    }
+  }
+}
+
+// It then has the whole time again for the experts, up to the sum of both.
+TEST_F(AgentTest, ACoordinatorThatHasComeBackHasTheTimeToMoveTheExperts) {
+  for (const int away : {30, 3}) {
+    Recreate(seconds(40));
+    Connect();
+    Serve(1);
+    Disconnect();
+    const TimePoint asked = now;
+    Step(LeaveRequested{});
+    Step(AgentTick{.in_use = true});
+    Disconnect();
+    now = asked + seconds(away);
+    Step(AgentTick{.in_use = true});
+    Step(ChannelUp{current});
+    Receive(Registered{seconds(2)});
+    const TimePoint back = now;
+    while (!agent->finished() && now < asked + seconds(90)) {
+      now = agent->NextDeadline();
+      Step(AgentTick{.in_use = true});
+    }
+    EXPECT_EQ(now - back, seconds(25));
+  }
+  // Whoever comes and goes cannot hold it for longer.
+  Recreate(seconds(40));
+  Connect();
+  Serve(1);
+  const TimePoint asked = now;
+  Step(LeaveRequested{});
+  while (!agent->finished() && now < asked + seconds(200)) {
+    Disconnect();
+    now += seconds(6);
+    Step(AgentTick{.in_use = true});
+    if (agent->finished()) break;
+    Step(ChannelUp{current});
+    Receive(Registered{seconds(2)});
+    now += seconds(1);
+    Step(AgentTick{.in_use = true});
+  }
+  EXPECT_GE(now - asked, seconds(65));
+  EXPECT_LE(now - asked, seconds(71));
 }
 
 TEST_F(AgentTest, IsPlannedOutByACoordinatorThatComesBack) {
