@@ -4,7 +4,7 @@ import re
 import time
 from datetime import datetime
 
-from release import reference
+from release import reference, until
 
 CLIENTS = ("client-a", "client-b")
 # Prints "texts N errors N differ N" each time, and each error once more as it was. Repeats a step that fails for RETRY seconds:
@@ -42,7 +42,13 @@ def start(release, name, script, secret="moe-switchyard-source-tls", change=lamb
         volumes.append({"name": "scratch", "emptyDir": {}})
         change(job)
     release.client(name, 80, with_script)
-    release.kubectl("wait", "pod", "-l", f"job-name={name}", "--for", "condition=Ready", "--timeout", "60s")
+    until(f"beginning of {name}", lambda: has_begun(release, name), 60)
+
+
+def has_begun(release, name):
+    """Whether its Pod runs, or has run: one that ends at once may never be seen ready."""
+    pods = [pod for pod in release.get("pods") if pod["metadata"]["labels"].get("job-name") == name]
+    return any(pod["status"].get("phase") in ("Running", "Succeeded", "Failed") for pod in pods)
 
 
 def counts(release, name):
@@ -106,13 +112,18 @@ i=0; while [ $i -lt TIMES ]; do cat /models/eval.txt; i=$((i + 1)); done >/scrat
     def log(self):
         return self.release.kubectl("logs", "job/long", "-c", "generate").stdout
 
+    def has_ended(self):
+        job, = [job for job in self.release.get("jobs") if job["metadata"]["name"] == "long"]
+        return any(condition["type"] in ("Complete", "Failed") and condition["status"] == "True"
+                   for condition in job["status"].get("conditions", []))
+
     def windows(self):
         """How many windows of the text it has measured so far."""
         return max(map(int, re.findall(r"^window (\d+) of ", self.log(), re.M)), default=0)
 
     def check(self):
         """It ends well."""
-        self.release.kubectl("wait", "job/long", "--for", "condition=complete", "--timeout", "400s", limit=420)
+        until("end of the long session", self.has_ended, 400)
         log = self.log()
         assert re.search(r"^bits per byte 1\.3", log, re.M), log[-2000:]
 

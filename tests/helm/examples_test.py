@@ -19,7 +19,7 @@ import models_test
 import yaml
 from groups_test import start_the_controller
 from machines import A100, CPU, H100
-from release import CHART, call, reference, run, until
+from release import CHART, call, reference, run, same_text, until
 
 GPU = "nvidia.com/gpu"
 RACKS = {machine.name: machine.rack for machine in machines.ALL}
@@ -74,7 +74,7 @@ def laptop_runs(release):
     release.wait_ready()
     assert "the release serves" in release.helm("test", "--logs").stdout
     release.client("laptop", 80)
-    assert release.text_of("laptop").startswith(reference(release.options, 80)), "the text is another one"
+    same_text(release.text_of("laptop"), reference(release.options, 80))
     assert {pod["spec"]["nodeName"] for pod in release.get("pods")} == {"node"}
     made = audit.pods_made(release) if release.audited else []
     for pod in ("moe-switchyard-test", "moe-switchyard-cpu-0"):

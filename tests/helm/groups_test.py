@@ -14,7 +14,7 @@ import sys
 
 import phases
 import yaml
-from release import CHART, CLUSTER, call, reference, run, until
+from release import CHART, CLUSTER, call, reference, run, same_text, until
 
 SET = "moe-switchyard-cpu"
 CONTROLLER = {
@@ -97,7 +97,7 @@ def install_groups(release):
 
 def groups_generate(release):
     release.client("groups", 80)
-    assert release.text_of("groups").startswith(reference(release.options, 80)), "the text is another one"
+    same_text(release.text_of("groups"), reference(release.options, 80))
 
 
 def a_pod_comes_back_by_itself(release):
@@ -156,7 +156,7 @@ def install_disaggregated(release):
     assert [name.split("-")[-2] for name in names] == ["decode", "decode", "prefill"], names
     serves(release)
     release.client("phases", 80)
-    assert release.text_of("phases").startswith(reference(release.options, 80)), "the text is another one"
+    same_text(release.text_of("phases"), reference(release.options, 80))
     phases.stay_in_their_pools(release)
 
 

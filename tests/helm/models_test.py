@@ -16,7 +16,7 @@ import sys
 import node
 import phases
 import yaml
-from release import CHART, ROOT, WORKERS, reference, run, until
+from release import CHART, ROOT, WORKERS, reference, run, same_text, until
 
 MODEL = ROOT / "models/sqlite-moe-7m"
 CHAT = "qwen3-30b-a3b"  # as the example calls its folder
@@ -74,7 +74,7 @@ def install_pools_of_one_phase(release):
 
 def rows_stay_in_their_phase(release):
     release.client("phases", 80)
-    assert release.text_of("phases").startswith(reference(release.options, 80)), "the text is another one"
+    same_text(release.text_of("phases"), reference(release.options, 80))
     phases.stay_in_their_pools(release)
 
 
@@ -127,7 +127,7 @@ def each_model_generates(release):
     for model in ("chat", "draft"):
         release.client(model, 80, lambda job, name=model: job["spec"]["template"]["spec"]["containers"][0]["args"].append(
             f"--deployment={name}"))
-        assert release.text_of(model).startswith(reference(release.options, 80)), f"{model}: the text is another one"
+        same_text(release.text_of(model), reference(release.options, 80))
 
 
 def filter_metrics(release, what):

@@ -178,6 +178,11 @@ def reference(options, tokens, mode="low_latency"):
                 "--mode", mode, "--prompt", "SELECT name FROM", "--tokens", tokens).stdout.strip()
 
 
+def same_text(log, want):
+    """The log of a client has this text, beside what `generate` says of it and of its connections."""
+    assert want in log, f"another text:\n{log[:3000]}\ninstead of\n{want}"
+
+
 def timed(name, step, *arguments):
     begin = time.monotonic()
     step(*arguments)

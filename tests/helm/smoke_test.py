@@ -16,7 +16,7 @@ import chart
 import notes
 import yaml
 from certificates import Forwarded
-from release import CHART, ROOT, WORKERS, call, demo, reference, run
+from release import CHART, ROOT, WORKERS, call, demo, reference, run, same_text
 
 READY_SECONDS = 60  # of an installation, with the images on the machine
 
@@ -73,7 +73,7 @@ def delete_a_worker_under_load(release):
     release.kubectl("delete", "pod", "moe-switchyard-cpu-0")
     release.wait_ready()
     text, want = release.text_of("busy"), reference(release.options, 2000)
-    assert text.startswith(want), "the text is another one"
+    same_text(text, want)
 
 
 def pods_of(release):
@@ -114,7 +114,7 @@ def renew_certificates(release):
         while forwarded.serial() == old:
             assert time.monotonic() < until, "the coordinator still has its old certificate"
             release.client(f"renewed-{clients}", 80)
-            assert release.text_of(f"renewed-{clients}").startswith(want), "the text is another one"
+            same_text(release.text_of(f"renewed-{clients}"), want)
             clients += 1
     finally:
         forwarded.close()
