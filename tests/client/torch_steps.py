@@ -2,10 +2,11 @@
 steps from memory of the host, bit by bit; their order with a stream; what is refused; what they cost.
 
     torch_steps.py LIBRARY COORDINATOR GATEWAY [--device cuda:0] [--layer N] [--steps 1000]
-                   [--check | --check-groups | --measure] [--json FILE]
+                   [--check | --check-groups | --measure] [--json FILE] [--host-worker SPEC]
 
-GATEWAY is the address of a worker of the deployment, or "-". Prints a line for each check, and a
-table of figures; --check-groups and --measure take a deployment of GPU workers only; exits 1 if a check has failed. scripts/torch_steps starts a deployment for it.
+GATEWAY is the address of a worker of the deployment, or "-". --host-worker: opens a worker on that device in this
+process. Prints a line for each check, and a table of figures; --check-groups and --measure take a deployment of GPU
+workers only; exits 1 if a check has failed. scripts/torch_steps starts a deployment for it.
 """
 
 import argparse
@@ -20,7 +21,7 @@ import traceback
 import torch
 
 from c_api_program import (FAILED_PRECONDITION, INVALID_ARGUMENT, OK, ClientOptions2, SessionOptions2, StepRequest5,
-                           load, stamped, text_of)
+                           WorkerOptions, load, stamped, text_of)
 
 UNIMPLEMENTED, UNAVAILABLE = 12, 14
 PREFILL, DECODE = 0, 1
@@ -85,6 +86,28 @@ class Session:
         self.wait(self.start(request))
 
 
+READY = 120  # seconds until a worker of this process is placed
+
+
+def open_worker(library, coordinator, device):
+    """A worker of this process, once the deployment serves with it."""
+    words = [word.encode() for word in ("--coordinator", coordinator, "--id", "hosted", "--device", device, "--net-devices",
+                                        "lo", "--busy-poll", "2ms")]
+    options = stamped(WorkerOptions, arguments=(ctypes.c_char_p * len(words))(*words), argument_count=len(words))
+    worker, error = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
+    code = library.sy_worker_open(options, ctypes.byref(worker), error, len(error))
+    assert code == OK, error.value.decode()
+    client, until = Client(library, coordinator), time.monotonic() + READY
+    assert client.opened == OK, client.error()
+    session, options = ctypes.c_void_p(), stamped(SessionOptions2, phase=DECODE, mode=LOW_LATENCY, step_deadline_ms=20000)
+    while library.sy_session_open(client.handle, options, ctypes.byref(session)) != OK:
+        assert time.monotonic() < until, client.error()
+        time.sleep(0.2)
+    library.sy_session_close(session)
+    client.close()
+    return worker
+
+
 CHAIN = 48  # steps that follow each other on a stream
 
 
@@ -143,8 +166,8 @@ def bits(tensor):
 
 
 class Checks:
-    def __init__(self, args):
-        self.args, self.library = args, load(args.library)
+    def __init__(self, args, library):
+        self.args, self.library = args, library
         self.device = torch.device(args.device)
         torch.cuda.set_device(self.device)
         self.host = Client(self.library, args.coordinator)
@@ -585,8 +608,11 @@ def main():
     parser.add_argument("--check-groups", action="store_true")
     parser.add_argument("--measure", action="store_true")
     parser.add_argument("--json")
+    parser.add_argument("--host-worker")
     args = parser.parse_args()
-    checks = Checks(args)
+    library = load(args.library)
+    worker = open_worker(library, args.coordinator, args.host_worker) if args.host_worker else None
+    checks = Checks(args, library)
     print(f"{torch.cuda.get_device_name(checks.device)}, torch {torch.__version__}, client of a device open after "
           f"{checks.open_s:.2f} s", flush=True)
     failed = checks.run("check") if args.check else 0
@@ -601,6 +627,11 @@ def main():
     if args.json:
         with open(args.json, "w") as file:
             json.dump(figures, file, indent=1)
+    if worker is not None:
+        error = ctypes.create_string_buffer(4096)
+        code = library.sy_worker_close(worker, error, len(error))
+        print(f"the worker of this process has ended: {code} {error.value.decode()}", flush=True)
+        failed += code != OK
     sys.stdout.flush()
     return 1 if failed else 0
 
