@@ -26,11 +26,13 @@ OF_POD = re.compile(r"/pod([0-9a-f-]{36})/")
 
 
 def processes_of(uid):
-    """The processes of a Pod, by number, without that which holds its namespaces."""
-    found = {}
+    """The processes of a Pod, by number, without that which holds its namespaces, and without those that the runtime is about to
+    put there: they have the node's network still."""
+    found, own = {}, os.readlink(PROC / "self/ns/net")
     for folder in PROC.glob("[0-9]*"):
         try:
-            if uid in (folder / "cgroup").read_text() and (name := (folder / "comm").read_text().strip()) != "pause":
+            if uid in (folder / "cgroup").read_text() and (name := (folder / "comm").read_text().strip()) != "pause" \
+                    and os.readlink(folder / "ns/net") != own:
                 found[int(folder.name)] = name
         except (FileNotFoundError, ProcessLookupError):
             pass
