@@ -193,8 +193,11 @@ def memory_that_cannot_be_locked(release):
         call(release.kubectl_path, "label", "namespace", namespace, "pod-security.kubernetes.io/enforce=privileged")
         kubectl = [release.kubectl_path, "-n", namespace]
         call(*kubectl, "apply", "-f", "-", text=json.dumps(other))
-        call(*kubectl, "wait", f"pod/{POD}", "--for", "jsonpath={.status.phase}=Succeeded", "--timeout", "60s")
-        assert Checkup(call(*kubectl, "logs", POD).stdout, 0).states["memlock"] == "OK"
+        phase = [*kubectl, "get", "pod", POD, "-o", "jsonpath={.status.phase}"]
+        until("end of the Pod", lambda: call(*phase).stdout in ("Succeeded", "Failed"), 120)
+        log = call(*kubectl, "logs", POD).stdout
+        assert call(*phase).stdout == "Succeeded", log
+        assert Checkup(log, 0).states["memlock"] == "OK", log
     finally:
         call(release.kubectl_path, "delete", "namespace", namespace, "--wait=false", check=False)
     check_healthy(release)

@@ -7,6 +7,7 @@
 // signature; authentication is the job of the channel that carries the Attach message.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
