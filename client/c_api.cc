@@ -15,7 +15,7 @@
 #include "client/switchyard.h"
 #include "core/base/error.h"
 #include "core/base/mutex.h"
-#include "core/cli/product_version.h"
+#include "core/base/product_version.h"
 #include "core/resolve/mode_resolver.h"
 
 struct sy_session {

@@ -30,7 +30,7 @@
 #include <vector>
 
 #include "core/base/clock.h"
-#include "core/base/default_address.h"
+#include "core/cli/default_address.h"
 #include "ctl/certs/certs.h"
 #include "ctl/doctor/doctor.h"
 #include "ctl/output/format.h"

@@ -8,9 +8,9 @@
 #include "nlohmann/json.hpp"
 
 #include "core/base/error.h"
+#include "core/base/product_version.h"
 #include "core/base/status_macros.h"
 #include "core/cli/exit_code.h"
-#include "core/cli/product_version.h"
 #include "ctl/apply.h"
 #include "ctl/config.h"
 #include "ctl/describe.h"

@@ -9,9 +9,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 
+#include "core/base/product_version.h"
 #include "core/base/suggest.h"
 #include "core/cli/man_page.h"
-#include "core/cli/product_version.h"
 
 namespace switchyard {
 namespace {

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
-#include "core/cli/product_version.h"
+#include "core/base/product_version.h"
 
 namespace switchyard {
 namespace {

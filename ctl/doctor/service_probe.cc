@@ -19,7 +19,7 @@
 #include "grpcpp/impl/codegen/proto_utils.h"
 #include <netdb.h>
 
-#include "core/cli/product_version.h"
+#include "core/base/product_version.h"
 #include "core/protocol_version.h"
 #include "grpc/health/v1/health.pb.h"
 #include "services/convert/enum_words.h"

@@ -8,10 +8,10 @@
 
 #include "coordinator/placement/registry.h"
 #include "coordinator/store/registry.h"
-#include "core/base/default_address.h"
 #include "core/base/dial_address.h"
 #include "core/base/parallel_each.h"
 #include "core/base/units.h"
+#include "core/cli/default_address.h"
 #include "core/resolve/dtype_option.h"
 
 namespace switchyard {

@@ -10,11 +10,11 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
-#include "core/base/default_address.h"
 #include "core/base/name.h"
 #include "core/base/parallel_each.h"
 #include "core/base/port_range.h"
 #include "core/base/suggest.h"
+#include "core/cli/default_address.h"
 #include "services/worker/worker_server.h"
 #include "worker/agent/agent_options.h"
 #include "worker/registry/device_registry.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
-#include "core/cli/product_version.h"
+#include "core/base/product_version.h"
 
 namespace switchyard {
 namespace {

@@ -8,8 +8,8 @@
 #include "grpcpp/generic/generic_stub.h"
 #include "grpcpp/impl/codegen/proto_utils.h"
 
+#include "core/base/product_version.h"
 #include "core/base/wall_time.h"
-#include "core/cli/product_version.h"
 #include "services/grpc/grpc_server.h"
 #include "services/tracing/export_method.h"
 #include "services/tracing/spans.h"

@@ -34,8 +34,8 @@ class SharedLog {
   // After Open: gives the log, under a new key(), to whoever brings that. Errors: as Make's.
   absl::Status Offer(const std::string& directory, Rng* rng);
 
-  // Of the log that a key leads to: one log has one id, whoever offers it. Errors: as Open's, for
-  // what is no key.
+  // A log has one id, whoever offers it: that of the log that `key` leads to. Errors: as Open's,
+  // for what is no key.
   static absl::StatusOr<std::uint64_t> IdOf(absl::string_view key);
 
   [[nodiscard]] StepLog& log() { return log_; }

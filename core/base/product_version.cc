@@ -1,4 +1,4 @@
-#include "core/cli/product_version.h"
+#include "core/base/product_version.h"
 
 namespace switchyard {
 
