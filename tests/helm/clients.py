@@ -42,7 +42,7 @@ def start(release, name, script, secret="moe-switchyard-source-tls", change=lamb
         volumes.append({"name": "scratch", "emptyDir": {}})
         change(job)
     release.client(name, 80, with_script)
-    until(f"beginning of {name}", lambda: has_begun(release, name), 60)
+    until(f"beginning of {name}", lambda: has_begun(release, name), 150)
 
 
 def has_begun(release, name):

@@ -99,7 +99,7 @@ def install(release):
     release.helm("install", CHART, *values(release))
     release.wait_ready()
     release.kubectl("apply", "-f", "-", text=json.dumps(pod(release)))
-    release.kubectl("wait", f"pod/{POD}", "--for", "condition=Ready", "--timeout", "60s")
+    release.kubectl("wait", f"pod/{POD}", "--for", "condition=Ready", "--timeout", "150s")
 
 
 class Checkup:

@@ -155,7 +155,7 @@ class Release:
             self.jobs.clear()
 
     def text_of(self, name):
-        done = self.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "60s",
+        done = self.kubectl("wait", f"job/{name}", "--for", "condition=complete", "--timeout", "150s",
                             check=False)
         log = self.kubectl("logs", f"job/{name}", "-c", "generate").stdout
         assert done.returncode == 0, f"job {name} did not end well: {log[-1000:]}"
