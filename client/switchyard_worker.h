@@ -6,7 +6,8 @@
  * It registers with the coordinator, loads the experts that it is assigned, and serves all sources;
  * a client of this process is one of them (switchyard.h). What it saves is the second process: the
  * kernels of two processes take turns on a GPU, those of one run beside each other. What it costs:
- * the worker ends with the engine.
+ * the worker ends with the engine. A lockstep session of the worker's own process is refused on
+ * GPUs so far (SY_FAILED_PRECONDITION, UNSUPPORTED).
  *
  * Codes, SY_INIT and the rules of structures and handles are those of switchyard.h. Neither
  * environment, signal handlers, limits nor standard output are touched; its log goes to standard

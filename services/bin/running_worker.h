@@ -53,8 +53,8 @@ class RunningWorker {
   // How far loading is. Any thread, before End.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
   // Leaves, unless it serves nothing any more: the coordinator moves its experts, for at most
-  // the sum of WorkerSettings::leave_timeout and leave_alone_timeout. Then stops all parts. OK: it has left, or was told to end. Once;
-  // later calls return the same. One thread at a time.
+  // the sum of WorkerSettings::leave_timeout and leave_alone_timeout. Then stops all parts. OK: it
+  // has left, or was told to end. Once; later calls return the same. One thread at a time.
   absl::Status End();
 
  private:

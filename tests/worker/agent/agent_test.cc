@@ -29,6 +29,15 @@ class AgentTest : public ::testing::Test {
     options.endpoint = "host:1";
     agent.emplace(options, &rng, now);
   }
+  // Serves, and is asked to leave, now, while the coordinator is away, for which it may wait 40 s.
+  TimePoint LeaveWithoutTheCoordinator() {
+    Recreate(std::chrono::seconds(40));
+    Connect();
+    Serve(1);
+    Disconnect();
+    Step(LeaveRequested{});
+    return now;
+  }
   // One step; what it wants done goes to `effects`.
   void Step(const AgentEvent& event) {
     effects = agent->Step(event, now);
@@ -607,12 +616,7 @@ TEST_F(AgentTest, GivesACoordinatorThatIsAwayTheTimeToComeBack) {
 // Steps do not need the coordinator; whoever makes them goes on until the worker ends.
 TEST_F(AgentTest, WaitsForACoordinatorThatIsAwayForAsLongAsSourcesUseIt) {
   for (const bool until_the_end : {true, false}) {
-    Recreate(seconds(40));
-    Connect();
-    Serve(1);
-    Disconnect();
-    const TimePoint asked = now;
-    Step(LeaveRequested{});
+    const TimePoint asked = LeaveWithoutTheCoordinator();
     const auto in_use = [&] { return until_the_end || now < asked + seconds(15); };
     Step(AgentTick{.in_use = true});
     while (!agent->finished() && now < asked + seconds(90)) {
@@ -632,12 +636,7 @@ TEST_F(AgentTest, WaitsForACoordinatorThatIsAwayForAsLongAsSourcesUseIt) {
 // It then has the whole time again for the experts, up to the sum of both.
 TEST_F(AgentTest, ACoordinatorThatHasComeBackHasTheTimeToMoveTheExperts) {
   for (const int away : {30, 3}) {
-    Recreate(seconds(40));
-    Connect();
-    Serve(1);
-    Disconnect();
-    const TimePoint asked = now;
-    Step(LeaveRequested{});
+    const TimePoint asked = LeaveWithoutTheCoordinator();
     Step(AgentTick{.in_use = true});
     Disconnect();
     now = asked + seconds(away);
