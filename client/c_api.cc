@@ -5,10 +5,13 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 
 #include "client/c_structures.h"
+#include "client/c_worker.h"
 #include "client/client.h"
 #include "client/handle_pool.h"
 #include "client/status_json.h"
@@ -88,12 +91,15 @@ constexpr switchyard::Duration kStatusTimeout = std::chrono::milliseconds(100);
 constexpr std::uint32_t kClientOptionsSize1 = offsetof(sy_client_options, ring_dir);
 constexpr std::uint32_t kClientOptionsSize2 = offsetof(sy_client_options, data_ports);
 constexpr std::uint32_t kClientOptionsSize3 = offsetof(sy_client_options, tls_dir);
+constexpr std::uint32_t kClientOptionsSize4 = offsetof(sy_client_options, worker);
 constexpr std::uint32_t kSessionOptionsSize1 = offsetof(sy_session_options, binding);
 constexpr std::uint32_t kSessionOptionsSize2 = offsetof(sy_session_options, fp8_sums);
+constexpr std::uint32_t kSessionOptionsSize3 = offsetof(sy_session_options, hosts);
 constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
 constexpr std::uint32_t kStepRequestSize2 = offsetof(sy_step_request, y_on_stream);
 static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kClientOptionsSize3 == 72 &&
-              kSessionOptionsSize1 == 48 && kSessionOptionsSize2 == 72 && kStepRequestSize1 == 88 &&
+              kClientOptionsSize4 == 80 && kSessionOptionsSize1 == 48 &&
+              kSessionOptionsSize2 == 72 && kSessionOptionsSize3 == 80 && kStepRequestSize1 == 88 &&
               kStepRequestSize2 == 96);
 
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : std::string(text); }
@@ -112,6 +118,11 @@ absl::Status ClosedSession() {
 absl::Status UsedStep() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
                    "the step is already complete; submit it again");
+}
+
+std::vector<std::string> HostsOf(const char* text) {
+  if (text == nullptr) return {};
+  return absl::StrSplit(text, ',');
 }
 
 absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessionRequest* request) {
@@ -138,7 +149,8 @@ absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessio
   request->binding = static_cast<switchyard::BindingChoice>(options.binding);
   request->group = {.name = TextOf(options.group),
                     .source = static_cast<std::int32_t>(options.source),
-                    .sources = static_cast<std::int32_t>(std::max(options.sources, 1U))};
+                    .sources = static_cast<std::int32_t>(std::max(options.sources, 1U)),
+                    .hosts = HostsOf(options.hosts)};
   return absl::OkStatus();
 }
 
@@ -196,8 +208,10 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client_options given;
-  if (!ReadStructure(options, {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3},
-                     &given)) {
+  if (!ReadStructure(
+          options,
+          {kClientOptionsSize1, kClientOptionsSize2, kClientOptionsSize3, kClientOptionsSize4},
+          &given)) {
     return SY_INVALID_ARGUMENT;
   }
   auto made = std::make_unique<sy_client>();
@@ -213,6 +227,7 @@ sy_code sy_client_open(const sy_client_options* options, sy_client** out) {
   wanted.device = TextOf(given.device);
   wanted.data_ports = TextOf(given.data_ports);
   wanted.tls_dir = TextOf(given.tls_dir);
+  if (given.worker != nullptr) wanted.worker = given.worker->rank_host;
   if (given.net_devices != nullptr) wanted.net_devices = given.net_devices;
   wanted.busy_poll = std::chrono::microseconds(given.busy_poll_us);
   wanted.timeout =
@@ -229,7 +244,8 @@ sy_code sy_session_open(sy_client* client, const sy_session_options* options, sy
   if (client == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_session_options given;
-  if (!ReadStructure(options, {kSessionOptionsSize1, kSessionOptionsSize2}, &given)) {
+  if (!ReadStructure(options, {kSessionOptionsSize1, kSessionOptionsSize2, kSessionOptionsSize3},
+                     &given)) {
     return client->Keep(BadField("options.size"));
   }
   if (client->client == nullptr) return client->Keep(BadField("client"));

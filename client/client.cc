@@ -60,6 +60,7 @@ Client::Client(ClientOptions options, ClientParts parts)
                                             .traces = of.traces.get(),
                                             .transport_choice = options_.transport,
                                             .ring_dir = options_.ring_dir,
+                                            .rank_host = options_.worker,
                                             .steps = of.steps.get(),
                                             .gateways = absl::StrSplit(options_.gateway, ',')});
     source.clock = &of.clock;

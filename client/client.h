@@ -15,6 +15,7 @@
 #include "core/base/clock.h"
 #include "core/rng.h"
 #include "core/tracing/trace_sink.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/source.h"
 #include "worker/source/source_pool.h"
@@ -44,6 +45,9 @@ struct ClientOptions {
   // How long a caller that waits for a step looks for answers, instead of sleeping, after each
   // frame that came or went; p2p only. Saves wake-ups and takes a CPU meanwhile; 0: sleeps.
   Duration busy_poll{};
+  // A worker of this process: sources of collective sessions whose group names it as their host
+  // (core/group_messages.h) share its ranks. Null: there is none.
+  std::shared_ptr<RankHost> worker;
   // Folder with ca.crt, tls.crt, tls.key and identities.yaml (services/config/security_files.h):
   // mutual TLS with coordinator and workers. Empty: nothing is encrypted. Rows that do not go over
   // gRPC are not encrypted either way.

@@ -26,7 +26,7 @@
 extern "C" {
 #endif
 
-#define SY_ABI_VERSION 7u
+#define SY_ABI_VERSION 8u
 
 /* Zeroes a structure of this header and stamps it. */
 #define SY_INIT(object)                                                    \
@@ -93,15 +93,14 @@ typedef struct sy_client_options {
   uint32_t transport;      /* sy_transport, p2p only */
   uint32_t timeout_ms;     /* bounds opening and closing; 0: 10,000 */
   const char* net_devices; /* for UCX's tcp lanes, e.g. "lo"; NULL: all */
-  /* p2p only: look for the next frame for so long before sleeping, on a CPU; at most 1,000,000. */
-  uint32_t busy_poll_us;
-  /* p2p only: the --ring-dir that workers in other Pods of this host share with it; else NULL. */
-  const char* ring_dir;
+  uint32_t busy_poll_us;   /* p2p: look for frames for so long before sleeping; at most 1,000,000 */
+  const char* ring_dir; /* the --ring-dir that workers in other Pods of this host share; or NULL */
   /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
      takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
   const char* device;
   const char* data_ports; /* p2p only: "FIRST-LAST", the TCP ports that workers dial; NULL: any */
   const char* tls_dir;    /* folder for mutual TLS, see docs/SECURITY.md; NULL: no encryption */
+  const struct sy_worker* worker; /* of this process, for `hosts`; used while opening; or NULL */
 } sy_client_options;
 typedef struct sy_session_options {
   uint32_t size;
@@ -119,6 +118,7 @@ typedef struct sy_session_options {
   uint32_t source;   /* from 0 */
   uint32_t sources;  /* 0: 1 */
   uint32_t fp8_sums; /* not 0: collective and normal: sums of workers come back as FP8, coarser */
+  const char* hosts; /* collective: "rank-0,rank-1", see switchyard_worker.h; or NULL */
 } sy_session_options;
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
@@ -171,8 +171,8 @@ SY_EXPORT sy_code sy_session_open(sy_client* client, const sy_session_options* o
 /* Steps in flight fail; sy_wait reports it. */
 SY_EXPORT sy_code sy_session_close(sy_session* session);
 
-/* Starts a step, whose memory stays valid and unchanged until sy_wait returns. Sets *out to NULL on
- * error. With a device in the client, sy_wait reports ids out of range, and NaN if strict. */
+/* Starts a step, whose memory stays valid and unchanged until sy_wait returns. On error *out is
+ * NULL. With a device in the client, sy_wait reports ids out of range, and NaN if strict. */
 SY_EXPORT sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step** out);
 /* Sets *done to 1 when sy_wait would return at once, else to 0. */
 SY_EXPORT sy_code sy_poll(sy_step* step, int* done);

@@ -6,8 +6,15 @@
  * It registers with the coordinator, loads the experts that it is assigned, and serves all sources;
  * a client of this process is one of them (switchyard.h). What it saves is the second process: the
  * kernels of two processes take turns on a GPU, those of one run beside each other. What it costs:
- * the worker ends with the engine. A lockstep session of the worker's own process is refused on
- * GPUs so far (SY_FAILED_PRECONDITION, UNSUPPORTED).
+ * the worker ends with the engine.
+ *
+ * Expert parallelism with attention and experts on the same devices: each rank of the engine opens
+ * a worker, a client with it (sy_client_options.worker) and collective sessions with `hosts`: by
+ * source, with commas between, the id of the worker in its process, alike at all sources; nothing
+ * for a source without one. Tokens and experts of a process are then one rank of the group, and its
+ * part of a step runs on one stream. The client's device is that of the worker, "cuda:0" at both.
+ * Without `hosts`, a lockstep session of the worker's own process is refused on GPUs
+ * (SY_FAILED_PRECONDITION, UNSUPPORTED).
  *
  * Codes, SY_INIT and the rules of structures and handles are those of switchyard.h. Neither
  * environment, signal handlers, limits nor standard output are touched; its log goes to standard

@@ -11,6 +11,7 @@
 #include "nlohmann/json.hpp"
 
 #include "client/c_structures.h"
+#include "client/c_worker.h"
 #include "client/status_json.h"
 #include "client/switchyard_worker.h"
 #include "core/base/error.h"
@@ -22,12 +23,15 @@
 #include "services/options/read_options.h"
 #include "worker/registry/device_registry.h"
 
-struct sy_worker {
+struct sy_worker::Parts {
   std::optional<switchyard::ProgramLog> log;  // outlives the worker
   std::string system_endpoint;                // set before the worker has started
   std::atomic<bool> has_ended{false};
   std::unique_ptr<switchyard::RunningWorker> worker;
 };
+
+sy_worker::sy_worker() : parts(std::make_unique<Parts>()) {}
+sy_worker::~sy_worker() = default;
 
 namespace {
 
@@ -66,17 +70,18 @@ absl::StatusOr<std::unique_ptr<sy_worker>> Open(const sy_worker_options* options
   const switchyard::OptionTable table = WorkerOptionTable(&settings);
   if (const auto end = ReadOptions(table, words)) return BadArguments(end->text);
   auto made = std::make_unique<sy_worker>();
-  made->log.emplace("worker " + settings.id, settings.log,
+  sy_worker::Parts* const self = made->parts.get();
+  self->log.emplace("worker " + settings.id, settings.log,
                     std::vector<switchyard::ProgramLog::Library>());
-  sy_worker* const self = made.get();
   SY_ASSIGN_OR_RETURN(
-      made->worker,
+      self->worker,
       switchyard::RunningWorker::Start(
           settings,
           {.make_device = &switchyard::MakeDevice,
-           .logger = made->log->logger(),
+           .logger = self->log->logger(),
            .on_system_port = [self](const std::string& at) { self->system_endpoint = at; },
            .on_end = [self] { self->has_ended.store(true); }}));
+  made->rank_host = self->worker->rank_host();
   return made;
 }
 
@@ -100,15 +105,16 @@ sy_code sy_worker_open(const sy_worker_options* options, sy_worker** out, char* 
 
 size_t sy_worker_status(const sy_worker* worker, char* buffer, size_t size) {
   if (worker == nullptr) return 0;
-  const nlohmann::ordered_json status = {{"endpoint", worker->worker->endpoint()},
-                                         {"system_endpoint", worker->system_endpoint},
-                                         {"state", worker->has_ended ? "ended" : "running"}};
+  const sy_worker::Parts& parts = *worker->parts;
+  const nlohmann::ordered_json status = {{"endpoint", parts.worker->endpoint()},
+                                         {"system_endpoint", parts.system_endpoint},
+                                         {"state", parts.has_ended ? "ended" : "running"}};
   return CopyOut(status.dump(), buffer, size);
 }
 
 sy_code sy_worker_close(sy_worker* worker, char* error, size_t error_size) {
   const std::unique_ptr<sy_worker> owned(worker);
-  return Say(owned == nullptr ? absl::OkStatus() : owned->worker->End(), error, error_size);
+  return Say(owned == nullptr ? absl::OkStatus() : owned->parts->worker->End(), error, error_size);
 }
 
 }  // extern "C"

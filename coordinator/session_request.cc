@@ -10,6 +10,7 @@
 
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
+#include "core/base/name.h"
 #include "core/base/status_macros.h"
 #include "core/resolve/collective_group.h"
 #include "core/resolve/dispatch_resolver.h"
@@ -70,6 +71,7 @@ CollectiveDemand DemandOf(const OpenSessionRequest& request) {
           .source = request.source,
           .max_tokens = request.max_tokens,
           .sources = request.group.sources,
+          .hosts = request.group.hosts,
           .combine_dtype = request.combine_dtype};
 }
 
@@ -82,6 +84,12 @@ absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
                       absl::StrFormat("source %d of %d of group \"%s\"; sources count from 0, and "
                                       "several of them need a name of at most %d characters",
                                       group.source, group.sources, group.name, kGroupNameMax));
+  }
+  for (const std::string& host : group.hosts) {
+    if (host.empty() || IsName(host)) continue;
+    return BadSession(request, Reason::kBadRequest,
+                      "the hosts of a group are the ids of the workers in whose processes its "
+                      "sources are, or empty");
   }
   if (request.strict || request.record_amax) {
     return BadSession(request, Reason::kBadRequest,

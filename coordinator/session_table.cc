@@ -9,6 +9,7 @@
 #include "coordinator/spec/deployment_errors.h"
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/resolve/collective_group.h"
 
 namespace switchyard {
 namespace {
@@ -25,6 +26,11 @@ absl::Status NoSession(SessionId session) {
 bool IsProven(const WatchRequest& request, const DeploymentController& deployment) {
   return VerifyGrantOf(request.caller, deployment.serving().KeysWith(deployment.record().grant_key),
                        ClaimsOf(request), request.signature);
+}
+
+std::int32_t RanksOf(const Plan& plan, std::optional<BindingChoice> binding,
+                     const GroupRequest& group) {
+  return binding == BindingChoice::kCollective ? GroupRanks(plan, group.sources, group.hosts) : 0;
 }
 
 }  // namespace
@@ -76,7 +82,7 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .known_since = now,
                               .asked_binding = request.binding,
                               .group = request.group,
-                              .workers = static_cast<std::int32_t>(serving.plan.workers.size()),
+                              .ranks = RanksOf(serving.plan, request.binding, request.group),
                               .owner = request.caller,
                               .proven = true,
                               .use = use_.Take(user, request.max_tokens)};
@@ -259,7 +265,7 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
     const bool again = session.opened < update->plan.epoch && session.epoch == update->plan.epoch;
     if (session.epoch >= update->plan.epoch && !again) continue;
     session.epoch = update->plan.epoch;
-    session.workers = static_cast<std::int32_t>(update->plan.workers.size());
+    session.ranks = RanksOf(update->plan, session.asked_binding, session.group);
     out_->Add(SendPlanUpdate{watch, update});
   }
 }
@@ -287,7 +293,7 @@ void SessionTable::AddBinding(const Session& session, SessionView* view) {
                              : "the source asked for it";
   if (!collective) return;
   view->group = session.group;
-  view->ranks = session.workers + session.group.sources;
+  view->ranks = session.ranks;
 }
 
 std::vector<SessionView> SessionTable::View(TimePoint now) const {

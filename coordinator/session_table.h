@@ -100,7 +100,7 @@ class SessionTable {
     TimePoint known_since = {};
     std::optional<BindingChoice> asked_binding = {};
     GroupRequest group = {};
-    std::int32_t workers = 0;   // of the epoch
+    std::int32_t ranks = 0;     // of its group in the epoch, if collective
     std::string owner = {};     // whose it is; empty: of whoever knows its id
     bool proven = false;        // it is; else its first watch said so
     CallerUse::Share use = {};  // of whoever it is for

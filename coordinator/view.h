@@ -178,7 +178,7 @@ struct SessionView {
   std::optional<BindingChoice> binding = {};
   std::string binding_reason = {};
   GroupRequest group = {};  // its place, if collective
-  std::int32_t ranks = 0;   // of the group: the workers of the epoch and the sources
+  std::int32_t ranks = 0;   // of the group
 };
 
 // The answer to a request for another duty.

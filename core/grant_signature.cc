@@ -32,6 +32,8 @@ std::string BytesOf(const GrantClaims& claims) {
     writer.Int(claims.group.id.low);
     writer.Int(claims.group.source);
     writer.Int(claims.group.sources);
+    // None leave the bytes as they were before there were hosts.
+    for (const std::string& host : claims.group.hosts) writer.String(host);
   }
   return writer.Take();
 }

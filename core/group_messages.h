@@ -8,7 +8,9 @@
 //     GroupKeys  ------------------------>       reaches the memory of all ranks
 //                  <------ ready
 //
-// The ranks of a group are the plan's workers in the order of their ordinals, then its sources.
+// The ranks of a group are the plan's workers in the order of their ordinals, then those of its
+// sources that are not in the process of one of these workers. A source that is shares its worker's
+// rank, and its key is empty.
 // Keys let their holder write into a rank's memory: never logged. Plain data.
 #pragma once
 
@@ -42,6 +44,9 @@ struct GroupRequest {
   std::string name;
   std::int32_t source = 0;  // this one's number among them
   std::int32_t sources = 1;
+  // By source, the id of the worker in whose process it is, or "" for one that is in none. The same
+  // at all sources. None at all: no source is.
+  std::vector<std::string> hosts = {};
   friend bool operator==(const GroupRequest&, const GroupRequest&) = default;
 };
 
@@ -53,6 +58,7 @@ struct GroupGrant {
   GroupId id;
   std::int32_t source = 0;
   std::int32_t sources = 0;
+  std::vector<std::string> hosts = {};  // as GroupRequest
   friend bool operator==(const GroupGrant&, const GroupGrant&) = default;
 };
 
@@ -65,7 +71,7 @@ struct JoinAnswer {
 
 // Also the way to the order of steps (worker/collective/step_log.h), which rank 0 chooses.
 struct SourceKeys {
-  std::vector<std::string> keys;  // of the sources, in their order
+  std::vector<std::string> keys;  // of the sources with a rank of their own, in their order
   std::string log;
   std::uint32_t group = 0;  // the group's number in the log
   friend bool operator==(const SourceKeys&, const SourceKeys&) = default;

@@ -112,12 +112,11 @@ absl::StatusOr<std::unique_ptr<ExpertNode>> ExpertNode::Create(ExpertNodeOptions
   if (own.tracer != nullptr) service.engine.tracer = own.tracer;
   SY_ASSIGN_OR_RETURN(node->experts_,
                       ExpertService::Create(std::move(service), own.transport.get(), own.clock));
-  node->groups_ =
-      std::make_unique<GroupService>(GroupService::Options{.worker_id = own.worker_id,
-                                                           .device = own.device.get(),
-                                                           .experts = &node->experts_->direct(),
-                                                           .rng = own.rng,
-                                                           .ring_dir = own.ring_dir});
+  node->groups_ = GroupService::Make({.worker_id = own.worker_id,
+                                      .device = own.device,
+                                      .experts = &node->experts_->direct(),
+                                      .rng = own.rng,
+                                      .ring_dir = own.ring_dir});
   node->stager_ = std::make_unique<Stager>(node.get(), own.on_tracing);
   return node;
 }

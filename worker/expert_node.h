@@ -28,13 +28,13 @@
 
 namespace switchyard {
 
-// Moved into the node, which owns device and transport from then on.
+// Moved into the node, which owns the transport from then on.
 struct ExpertNodeOptions {
   std::string worker_id;
   std::string pool = {};     // empty: none
   std::string release = {};  // of this program, such as "0.1.0"; for people
   Incarnation incarnation;   // the transport's
-  std::unique_ptr<DeviceBackend> device;
+  std::shared_ptr<DeviceBackend> device;
   std::unique_ptr<Transport> transport;
   std::vector<std::string> transport_names;  // advertised: "shm", "tcp" or "inproc"
   std::string ring_dir = {};                 // of the sockets of groups; as the transport's
@@ -72,6 +72,8 @@ class ExpertNode {
   [[nodiscard]] ExpertService& experts() { return *experts_; }
   // Collective sessions. Likewise.
   [[nodiscard]] GroupService& groups() { return *groups_; }
+  // For sources of this process, which share this worker's ranks. It may outlive the node.
+  [[nodiscard]] std::shared_ptr<RankHost> rank_host() { return groups_; }
   // For a Source of this process: its own experts without a ring. Valid until the node is
   // destroyed.
   [[nodiscard]] OwnExperts& own_experts();
@@ -102,7 +104,7 @@ class ExpertNode {
   ExpertNodeOptions options_;
   CapabilitySet capabilities_;
   std::unique_ptr<ExpertService> experts_;
-  std::unique_ptr<GroupService> groups_;
+  std::shared_ptr<GroupService> groups_;  // ranks of sources of this process hold it, too
   std::unique_ptr<Stager> stager_;
   std::unique_ptr<AgentRunner> agent_;
 };

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -16,13 +17,16 @@ constexpr Duration kFormingMax = std::chrono::minutes(1);
 
 // All sources of a group have to want the same of these.
 bool MeansSame(const OpenSessionRequest& a, const OpenSessionRequest& b) {
-  return a.group.sources == b.group.sources && a.phase == b.phase && a.mode == b.mode &&
-         a.max_tokens == b.max_tokens && a.source == b.source;
+  return a.group.sources == b.group.sources && a.group.hosts == b.group.hosts &&
+         a.phase == b.phase && a.mode == b.mode && a.max_tokens == b.max_tokens &&
+         a.source == b.source;
 }
 
 std::string TextOf(const OpenSessionRequest& request) {
-  return absl::StrFormat("%d sources of kind %s, phase %s, mode %s, max_tokens %d",
+  const std::vector<std::string>& hosts = request.group.hosts;
+  return absl::StrFormat("%d sources of kind %s%s, phase %s, mode %s, max_tokens %d",
                          request.group.sources, DeviceKindName(request.source),
+                         hosts.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(hosts, ",")),
                          PhaseName(request.phase), DispatchModeName(*request.mode),
                          request.max_tokens);
 }
@@ -50,7 +54,8 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request,
                                              TimePoint now) {
   const GroupRequest& group = request.group;
   if (group.sources == 1) {
-    return GroupGrant{.id = rng->NextId<GroupId>(), .source = group.source, .sources = 1};
+    return GroupGrant{
+        .id = rng->NextId<GroupId>(), .source = group.source, .sources = 1, .hosts = group.hosts};
   }
   std::erase_if(forming_, [&](const auto& entry) {
     const Forming& forming = entry.second;
@@ -85,7 +90,8 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request,
     at = forming_.insert_or_assign(key, std::move(begun)).first;
   }
   at->second.claimed[source] = true;
-  return GroupGrant{.id = at->second.id, .source = group.source, .sources = group.sources};
+  return GroupGrant{
+      .id = at->second.id, .source = group.source, .sources = group.sources, .hosts = group.hosts};
 }
 
 }  // namespace switchyard

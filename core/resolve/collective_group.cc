@@ -25,12 +25,32 @@ absl::Status Unsupported(const Plan& plan, absl::string_view why) {
   return NoGroup(plan, absl::StatusCode::kFailedPrecondition, Reason::kUnsupported, why);
 }
 
+absl::Status CheckHosts(const Plan& plan, const CollectiveDemand& demand) {
+  const std::vector<std::string>& hosts = demand.hosts;
+  if (hosts.empty()) return absl::OkStatus();
+  if (hosts.size() != static_cast<std::size_t>(demand.sources)) {
+    return NoGroup(plan, absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                   absl::StrFormat("%d hosts for %d sources; name the worker of each source's "
+                                   "process, or none",
+                                   hosts.size(), demand.sources));
+  }
+  for (auto at = hosts.begin(); at != hosts.end(); ++at) {
+    if (at->empty() || std::find(hosts.begin(), at, *at) == at) continue;
+    return NoGroup(plan, absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
+                   absl::StrFormat("worker %s is named as the host of two sources, and shares its "
+                                   "rank with one",
+                                   *at));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckDemand(const Plan& plan, const CollectiveDemand& demand) {
   if (demand.sources < 1 || demand.sources > kGroupSourcesMax) {
     return NoGroup(
         plan, absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
         absl::StrFormat("a group has 1 to %d sources, not %d", kGroupSourcesMax, demand.sources));
   }
+  SY_RETURN_IF_ERROR(CheckHosts(plan, demand));
   const bool is_normal = demand.mode == DispatchMode::kNormal;
   const bool has_sums = demand.combine_dtype == DispatchDtype::kBf16 ||
                         (demand.combine_dtype == DispatchDtype::kFp8 && is_normal);
@@ -78,7 +98,7 @@ absl::Status CheckShape(const Plan& plan, const CollectiveDemand& demand) {
     absl::string_view what;
     std::int32_t have;
     std::int32_t most;
-  } bounds[] = {{"workers and sources", workers + demand.sources, limits.ranks_max},
+  } bounds[] = {{"ranks", GroupRanks(plan, demand.sources, demand.hosts), limits.ranks_max},
                 {"experts of a worker", shape.experts / workers, limits.experts_max},
                 {"experts of a token", shape.top_k, limits.top_k_max},
                 {"values of a row", shape.hidden, limits.hidden_max}};
@@ -163,10 +183,43 @@ std::vector<std::int32_t> GroupPlaces(const Plan& plan, const LayerPlacement& la
   return places;
 }
 
+std::int32_t CollectiveGroup::ranks() const {
+  return workers + static_cast<std::int32_t>(
+                       std::count_if(source_ranks.begin(), source_ranks.end(),
+                                     [this](std::int32_t rank) { return rank >= workers; }));
+}
+
+std::vector<std::int32_t> SourceRanks(const Plan& plan, std::int32_t sources,
+                                      const std::vector<std::string>& hosts) {
+  const std::vector<PlanWorker>& workers = plan.workers;
+  auto next = static_cast<std::int32_t>(workers.size());
+  std::vector<std::int32_t> ranks;
+  // The number comes from a request and may be anything; more are refused elsewhere.
+  const auto count = static_cast<std::size_t>(std::clamp(sources, 0, kGroupSourcesMax));
+  for (std::size_t s = 0; s < count; ++s) {
+    const auto host = s >= hosts.size() || hosts[s].empty()
+                          ? workers.end()
+                          : std::find_if(workers.begin(), workers.end(),
+                                         [&](const PlanWorker& of) { return of.id == hosts[s]; });
+    const bool hosted = host != workers.end();
+    ranks.push_back(hosted ? static_cast<std::int32_t>(host - workers.begin()) : next++);
+  }
+  return ranks;
+}
+
+std::int32_t GroupRanks(const Plan& plan, std::int32_t sources,
+                        const std::vector<std::string>& hosts) {
+  auto ranks = static_cast<std::int32_t>(plan.workers.size());
+  for (const std::int32_t rank : SourceRanks(plan, sources, hosts)) {
+    ranks = std::max(ranks, rank + 1);
+  }
+  return ranks;
+}
+
 std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand) {
   const GroupLimits& limits = GroupLimitsOf(demand.source);
-  const std::int64_t choices = (static_cast<std::int64_t>(plan.workers.size()) + demand.sources) *
-                               std::max(plan.shape.top_k, 1);
+  const std::int64_t choices =
+      std::int64_t{GroupRanks(plan, demand.sources, demand.hosts)} * std::max(plan.shape.top_k, 1);
   const bool normal = demand.mode == DispatchMode::kNormal;
   const std::int64_t pairs_max = normal ? limits.normal_pairs_max : limits.pairs_max;
   return static_cast<std::int32_t>(
@@ -186,7 +239,7 @@ absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan,
   const WireFormat wire = LargestOf(forms, plan.shape.hidden);
   return CollectiveGroup{.shape = plan.shape,
                          .workers = static_cast<std::int32_t>(plan.workers.size()),
-                         .sources = demand.sources,
+                         .source_ranks = SourceRanks(plan, demand.sources, demand.hosts),
                          .tokens_max = TokensAtOnce(plan, demand),
                          .wire = wire,
                          .forms = std::move(forms),

@@ -6,7 +6,9 @@
 // than a group does is refused, with the reason; p2p serves every plan. Pure; thread-safe.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -23,7 +25,7 @@ struct GroupLimits {
   std::int32_t tokens_max = 1024;  // of a source in a step of low_latency (R45)
   // A source has so many at once in normal mode; a step of more goes in rounds.
   std::int32_t normal_tokens_max = 1024;
-  std::int32_t ranks_max = 64;         // workers and sources
+  std::int32_t ranks_max = 64;
   std::int32_t experts_max = 1 << 16;  // of a worker
   std::int32_t top_k_max = 64;
   std::int32_t hidden_max = 1 << 20;
@@ -59,8 +61,9 @@ struct LayerForm {
 
 struct CollectiveGroup {
   MoeShape shape;
-  std::int32_t workers = 0;     // ranks with experts, each as many
-  std::int32_t sources = 0;     // further ranks
+  std::int32_t workers = 0;  // ranks with experts, each as many
+  // By source: that of the worker in whose process it is, or one behind the workers' of its own.
+  std::vector<std::int32_t> source_ranks;
   std::int32_t tokens_max = 0;  // of a source at once
   WireFormat wire;              // of the largest rows
   // Ascending by layer. They are part of the group, so that all ranks mean the same by a step also
@@ -71,6 +74,11 @@ struct CollectiveGroup {
   // and sums are bit-equal wherever experts are; that is what low_latency promises.
   bool row_of_each_expert = false;
 
+  [[nodiscard]] std::int32_t ranks() const;
+  // False: the source shares its worker's rank.
+  [[nodiscard]] bool HasRankOf(std::int32_t source) const {
+    return source_ranks.at(static_cast<std::size_t>(source)) >= workers;
+  }
   friend bool operator==(const CollectiveGroup&, const CollectiveGroup&) = default;
 };
 
@@ -81,18 +89,27 @@ struct CollectiveDemand {
   DeviceKind source = DeviceKind::kCpu;
   std::int32_t max_tokens = 0;
   std::int32_t sources = 1;
+  std::vector<std::string> hosts = {};  // as GroupRequest
   DispatchDtype combine_dtype = DispatchDtype::kBf16;
 };
+
+// CollectiveGroup::source_ranks on this plan. A source whose host is none of its workers has a rank
+// of its own. REQUIRES: `hosts` is empty or has `sources` ids, no two alike.
+std::vector<std::int32_t> SourceRanks(const Plan& plan, std::int32_t sources,
+                                      const std::vector<std::string>& hosts);
+// The workers and the sources with a rank of their own.
+std::int32_t GroupRanks(const Plan& plan, std::int32_t sources,
+                        const std::vector<std::string>& hosts);
 
 // The most tokens that a source of the demanded group may have at once, which in low_latency bounds
 // its steps; below 1 if the plan makes no such group. Its max_tokens is not read.
 std::int32_t GroupTokensMax(const Plan& plan, const CollectiveDemand& demand);
 
 // Errors: kInvalidArgument (BAD_CONFIG) for experts that do not divide by the workers (R45), for
-// numbers of sources beyond kGroupSourcesMax, and for sums that are neither BF16 nor, in normal
-// mode, FP8, (TOO_MANY_TOKENS) in low_latency; kFailedPrecondition
-// (UNSUPPORTED) for devices of two kinds (R123), what is beyond their limits, and placements that
-// are not even.
+// numbers of sources beyond kGroupSourcesMax, hosts that are not one for each source and no
+// other's, and for sums that are neither BF16 nor, in normal mode, FP8, (TOO_MANY_TOKENS) in
+// low_latency; kFailedPrecondition (UNSUPPORTED) for devices of two kinds (R123), what is beyond
+// their limits, and placements that are not even.
 absl::StatusOr<CollectiveGroup> ResolveCollective(const Plan& plan, const CollectiveDemand& demand);
 
 // Where the layer's experts are: place w * experts / workers + s is slot s of worker w. Empty:

@@ -110,6 +110,7 @@ class RunningWorker::Parts {
   absl::Status Start();
   absl::Status End();
   [[nodiscard]] std::string endpoint() const { return server_->grpc().endpoint(); }
+  [[nodiscard]] std::shared_ptr<RankHost> rank_host() const { return node_->rank_host(); }
   [[nodiscard]] Heartbeat MakeHeartbeat() const { return node_->experts().MakeHeartbeat(); }
 
  private:
@@ -357,6 +358,8 @@ absl::StatusOr<std::unique_ptr<RunningWorker>> RunningWorker::Start(const Worker
 }
 
 std::string RunningWorker::endpoint() const { return parts_->endpoint(); }
+
+std::shared_ptr<RankHost> RunningWorker::rank_host() const { return parts_->rank_host(); }
 
 Heartbeat RunningWorker::MakeHeartbeat() const { return parts_->MakeHeartbeat(); }
 

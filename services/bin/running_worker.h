@@ -18,6 +18,7 @@
 #include "core/base/log.h"
 #include "core/control_messages.h"
 #include "services/bin/worker_options.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/device_backend.h"
 
 namespace switchyard {
@@ -50,6 +51,8 @@ class RunningWorker {
   RunningWorker& operator=(const RunningWorker&) = delete;
 
   [[nodiscard]] std::string endpoint() const;  // of gRPC, as it listens
+  // For clients of this process. It may outlive the worker.
+  [[nodiscard]] std::shared_ptr<RankHost> rank_host() const;
   // How far loading is. Any thread, before End.
   [[nodiscard]] Heartbeat MakeHeartbeat() const;
   // Leaves, unless it serves nothing any more: the coordinator moves its experts, for at most

@@ -115,12 +115,14 @@ void Encode(const GroupGrant& in, v1::GroupPlace* out) {
   out->set_group_id(ToHex(in.id));
   out->set_source(static_cast<std::uint32_t>(in.source));
   out->set_sources(static_cast<std::uint32_t>(in.sources));
+  for (const std::string& host : in.hosts) out->add_hosts(host);
 }
 
 void Decode(Decoder& at, const v1::GroupPlace& in, GroupGrant* out) {
   at.Id("group_id", in.group_id(), &out->id);
   at.Int("source", in.source(), &out->source);
   at.Int("sources", in.sources(), &out->sources);
+  out->hosts = {in.hosts().begin(), in.hosts().end()};
 }
 
 v1::JoinGroupRequest ToProto(const GroupMessage& message) {

@@ -28,6 +28,7 @@ void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   out->mutable_group()->set_name(in.group.name);
   out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
   out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
+  for (const std::string& host : in.group.hosts) out->mutable_group()->add_hosts(host);
 }
 
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) {
@@ -49,6 +50,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
     out->group.name = in.group().name();
     at.Int("source", in.group().source(), &out->group.source);
     at.Int("sources", in.group().sources(), &out->group.sources);
+    out->group.hosts = {in.group().hosts().begin(), in.group().hosts().end()};
   });
 }
 

@@ -73,6 +73,16 @@ class SessionOptions7(SessionOptions2):
     _fields_ = [("fp8_sums", ctypes.c_uint32)]
 
 
+class ClientOptions8(ClientOptions6):
+    """What ABI 8 appends."""
+    _fields_ = [("worker", ctypes.c_void_p)]
+
+
+class SessionOptions8(SessionOptions7):
+    """What ABI 8 appends."""
+    _fields_ = [("hosts", ctypes.c_char_p)]
+
+
 class StepRequest5(StepRequest2):
     """What ABI 5 appends."""
     _fields_ = [("y_on_stream", ctypes.c_uint32)]

@@ -20,8 +20,8 @@ import traceback
 
 import torch
 
-from c_api_program import (FAILED_PRECONDITION, INVALID_ARGUMENT, OK, ClientOptions2, SessionOptions2, StepRequest5,
-                           WorkerOptions, load, stamped, text_of)
+from c_api_program import (FAILED_PRECONDITION, INVALID_ARGUMENT, OK, ClientOptions8, SessionOptions2, SessionOptions8,
+                           StepRequest5, WorkerOptions, load, stamped, text_of)
 
 UNIMPLEMENTED, UNAVAILABLE = 12, 14
 PREFILL, DECODE = 0, 1
@@ -32,12 +32,12 @@ MIB = 1 << 20
 
 
 class Client:
-    def __init__(self, library, address, device=None, gateway=False, busy_poll_us=0):
-        self.library, self.handle = library, ctypes.c_void_p()
+    def __init__(self, library, address, device=None, gateway=False, busy_poll_us=0, worker=None):
+        self.library, self.handle, self.hosts = library, ctypes.c_void_p(), HOSTED if worker else None
         where = {"gateway": address.encode()} if gateway else {"coordinator": address.encode()}
-        options = stamped(ClientOptions2, net_devices=b"lo", busy_poll_us=busy_poll_us,
-                          device=device.encode() if device else None, **where)
-        options.abi_version = 2
+        options = stamped(ClientOptions8, net_devices=b"lo", busy_poll_us=busy_poll_us,
+                          device=device.encode() if device else None, worker=worker, **where)
+        options.abi_version = 8
         self.opened = library.sy_client_open(options, ctypes.byref(self.handle))
 
     def error(self):
@@ -45,9 +45,9 @@ class Client:
 
     def session(self, phase, mode, y_dtype=F32, binding=P2P, max_tokens=0):
         session = ctypes.c_void_p()
-        options = stamped(SessionOptions2, phase=phase, mode=mode, y_dtype=y_dtype, step_deadline_ms=20000,
-                          binding=binding, max_tokens=max_tokens)
-        options.abi_version = 4
+        options = stamped(SessionOptions8, phase=phase, mode=mode, y_dtype=y_dtype, step_deadline_ms=20000,
+                          binding=binding, max_tokens=max_tokens, hosts=self.hosts if binding == COLLECTIVE else None)
+        options.abi_version = 8
         code = self.library.sy_session_open(self.handle, options, ctypes.byref(session))
         assert code == OK, self.error()
         return Session(self, session, torch.bfloat16 if y_dtype == BF16 else torch.float32)
@@ -86,12 +86,13 @@ class Session:
         self.wait(self.start(request))
 
 
-READY = 120  # seconds until a worker of this process is placed
+HOSTED = b"hosted"  # the worker of this process
+READY = 120  # seconds until it is placed
 
 
 def open_worker(library, coordinator, device):
     """A worker of this process, once the deployment serves with it."""
-    words = [word.encode() for word in ("--coordinator", coordinator, "--id", "hosted", "--device", device, "--net-devices",
+    words = [word.encode() for word in ("--coordinator", coordinator, "--id", HOSTED.decode(), "--device", device, "--net-devices",
                                         "lo", "--busy-poll", "2ms")]
     options = stamped(WorkerOptions, arguments=(ctypes.c_char_p * len(words))(*words), argument_count=len(words))
     worker, error = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
@@ -173,7 +174,7 @@ class Checks:
         self.host = Client(self.library, args.coordinator)
         assert self.host.opened == OK, self.host.error()
         before = time.monotonic()
-        self.gpu = Client(self.library, args.coordinator, device=args.device)
+        self.gpu = Client(self.library, args.coordinator, device=args.device, worker=args.worker)
         assert self.gpu.opened == OK, self.gpu.error()
         self.open_s = time.monotonic() - before
         shape = self.host.session(PREFILL, NORMAL).shape()
@@ -498,7 +499,7 @@ def measure(checks, poll_us):
     args, device = checks.args, checks.device
     host = Client(checks.library, args.coordinator, busy_poll_us=poll_us)
     polling = f"cuda:index={device.index},busy_poll_us={poll_us}"
-    gpu = Client(checks.library, args.coordinator, device=polling, busy_poll_us=poll_us)
+    gpu = Client(checks.library, args.coordinator, device=polling, busy_poll_us=poll_us, worker=checks.args.worker)
     rings = Client(checks.library, args.coordinator, device=f"{polling},shared_mib_max=0", busy_poll_us=poll_us)
     rows = []
     for phase, mode, sizes in ((DECODE, LOW_LATENCY, (1, 16, 128)), (PREFILL, NORMAL, (128, 1024, 4096))):
@@ -612,6 +613,7 @@ def main():
     args = parser.parse_args()
     library = load(args.library)
     worker = open_worker(library, args.coordinator, args.host_worker) if args.host_worker else None
+    args.worker = worker
     checks = Checks(args, library)
     print(f"{torch.cuda.get_device_name(checks.device)}, torch {torch.__version__}, client of a device open after "
           f"{checks.open_s:.2f} s", flush=True)

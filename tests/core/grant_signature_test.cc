@@ -70,6 +70,12 @@ TEST(GrantSignatureTest, OfABoundSessionIsItsOpeners) {
   in_group.group = {.id = {.high = 1, .low = 2}, .source = 0, .sources = 2};
   EXPECT_FALSE(VerifyGrant({KeyOf(1)}, in_group, signature));
   EXPECT_FALSE(VerifyGrant({KeyOf(1)}, bound, SignGrant(KeyOf(1), in_group)));
+  GrantClaims hosted = in_group;
+  hosted.group.hosts = {"w0", "w1"};
+  GrantClaims swapped = in_group;
+  swapped.group.hosts = {"w1", "w0"};
+  EXPECT_FALSE(VerifyGrant({KeyOf(1)}, hosted, SignGrant(KeyOf(1), in_group)));
+  EXPECT_FALSE(VerifyGrant({KeyOf(1)}, hosted, SignGrant(KeyOf(1), swapped)));
 }
 
 // Of a coordinator of a release that binds no session, or one with a worker of such a release.

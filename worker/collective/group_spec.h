@@ -9,7 +9,7 @@ namespace switchyard {
 
 inline ExchangeSpec SpecOf(const CollectiveGroup& group) {
   return {.shape = group.shape,
-          .ranks = group.workers + group.sources,
+          .ranks = group.ranks(),
           .expert_ranks = group.workers,
           .tokens_max = group.tokens_max,
           .wire = group.wire,
@@ -22,6 +22,7 @@ inline CollectiveDemand DemandOf(const SessionGrant& grant) {
           .source = grant.request.source,
           .max_tokens = grant.request.max_tokens,
           .sources = grant.group.sources,
+          .hosts = grant.group.hosts,
           .combine_dtype = grant.request.combine_dtype};
 }
 

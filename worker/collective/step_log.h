@@ -39,6 +39,11 @@ struct LoggedStep {
   std::uint64_t epoch = 0;  // the epoch's last bits, kEpochMask
 
   [[nodiscard]] bool Is(Epoch of) const { return (of.value & kEpochMask) == epoch; }
+  // Whether a source that wants that step of its group can take part in this one with its tokens.
+  [[nodiscard]] bool Serves(const LoggedStep& wanted, std::int32_t tokens) const {
+    return group == wanted.group && layer == wanted.layer && epoch == wanted.epoch &&
+           cover >= tokens;
+  }
   friend bool operator==(const LoggedStep&, const LoggedStep&) = default;
 };
 

@@ -66,7 +66,7 @@ TEST(CollectiveGroupTest, SaysWhatGroupThePlanMakes) {
       (CollectiveGroup{
           .shape = PlanOf(4).shape,
           .workers = 4,
-          .sources = 2,
+          .source_ranks = {4, 5},
           .tokens_max = 128,
           .wire = kFp8Format,
           .forms = {{LayerId{3}, kFp8Format}, {LayerId{4}, kFp8Format}, {LayerId{9}, kFp8Format}},
@@ -74,6 +74,46 @@ TEST(CollectiveGroupTest, SaysWhatGroupThePlanMakes) {
   CollectiveDemand normal = Demand();
   normal.mode = DispatchMode::kNormal;
   EXPECT_FALSE(ResolveCollective(PlanOf(1), normal)->row_of_each_expert);
+}
+
+TEST(CollectiveGroupTest, ASourceInTheProcessOfAWorkerSharesItsRank) {
+  CollectiveDemand demand = Demand();
+  demand.hosts = {"w3", "w1"};
+  const CollectiveGroup group = ResolveCollective(PlanOf(4), demand).value();
+  EXPECT_EQ(group.source_ranks, (std::vector<std::int32_t>{3, 1}));
+  EXPECT_EQ(group.ranks(), 4);
+  EXPECT_FALSE(group.HasRankOf(0));
+
+  // Those whose worker the plan does not have, and those in no worker's process, have their own.
+  demand.sources = 4;
+  demand.hosts = {"w3", "elsewhere", "", "w0"};
+  const CollectiveGroup mixed = ResolveCollective(PlanOf(4), demand).value();
+  EXPECT_EQ(mixed.source_ranks, (std::vector<std::int32_t>{3, 4, 5, 0}));
+  EXPECT_EQ(mixed.ranks(), 6);
+  EXPECT_TRUE(mixed.HasRankOf(1));
+  EXPECT_EQ(GroupRanks(PlanOf(4), 4, demand.hosts), 6);
+
+  // Eight workers and eight sources are eight ranks.
+  demand.sources = 8;
+  demand.hosts = {"w0", "w1", "w2", "w3", "w4", "w5", "w6", "w7"};
+  Plan wide = PlanOf(8);
+  EXPECT_EQ(ResolveCollective(wide, demand)->ranks(), 8);
+  EXPECT_EQ(GroupTokensMax(wide, demand), std::min(256, 24576 / (8 * wide.shape.top_k)));
+}
+
+TEST(CollectiveGroupTest, HostsAreOneForEachSourceAndNoOthers) {
+  constexpr auto kBad = absl::StatusCode::kInvalidArgument;
+  CollectiveDemand demand = Demand();
+  demand.hosts = {"w0"};
+  EXPECT_THAT(Refusal(PlanOf(4), demand, kBad, Reason::kBadConfig),
+              HasSubstr("1 hosts for 2 sources"));
+  demand.hosts = {"w2", "w2"};
+  EXPECT_THAT(Refusal(PlanOf(4), demand, kBad, Reason::kBadConfig),
+              HasSubstr("worker w2 is named as the host of two sources"));
+  demand.hosts = {"", ""};
+  EXPECT_EQ(ResolveCollective(PlanOf(4), demand)->ranks(), 6);
+  // Whatever a request says, nothing is counted that far.
+  EXPECT_EQ(SourceRanks(PlanOf(4), 1 << 30, {}).size(), std::size_t{8});
 }
 
 TEST(CollectiveGroupTest, R45TokensAndExpertsAreBounded) {
@@ -129,7 +169,7 @@ TEST(CollectiveGroupTest, BeyondTheKernelsOfAKind) {
   CollectiveDemand many = Demand();
   many.sources = 5;
   EXPECT_THAT(Refusal(PlanOf(4), many, kNo, Reason::kUnsupported),
-              HasSubstr("9 workers and sources, and a group of devices of kind cuda has up to 8"));
+              HasSubstr("9 ranks, and a group of devices of kind cuda has up to 8"));
   Plan odd = PlanOf(2);
   odd.shape.hidden = 320;
   EXPECT_THAT(Refusal(odd, Demand(), kNo, Reason::kUnsupported),

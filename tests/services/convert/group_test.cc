@@ -27,7 +27,8 @@ Keys RandomKeys(RandomMessages& random) {
 GroupGrant RandomPlace(RandomMessages& random) {
   return {.id = random.rng().NextId<GroupId>(),
           .source = static_cast<std::int32_t>(random.rng().Below(8)),
-          .sources = static_cast<std::int32_t>(random.rng().Below(8))};
+          .sources = static_cast<std::int32_t>(random.rng().Below(8)),
+          .hosts = {random.Text(), "", random.Text()}};
 }
 
 // Without what does not count.
@@ -89,7 +90,7 @@ TEST(ConvertGroupTest, WhatIsMissingOrOfAnotherVersionIsRefused) {
 TEST(ConvertGroupTest, ASessionSaysItsBindingAndItsGroup) {
   OpenSessionRequest request;
   request.binding = BindingChoice::kCollective;
-  request.group = {.name = "engine", .source = 1, .sources = 4};
+  request.group = {.name = "engine", .source = 1, .sources = 4, .hosts = {"w0", "", "w1", "w2"}};
   SY_ASSERT_OK_AND_ASSIGN(const OpenSessionRequest back, FromProto(ToProto(request)));
   EXPECT_EQ(back, request);
 }

@@ -201,7 +201,9 @@ class RandomMessages {
                              .source = Any(kLastDeviceKind),
                              .record_amax = rng_.Below(2) == 0,
                              .binding = Any(BindingChoice::kCollective)};
-    if (rng_.Below(2) == 0) order.group = {.name = Text(), .source = 1, .sources = Index()};
+    if (rng_.Below(2) == 0) {
+      order.group = {.name = Text(), .source = 1, .sources = Index(), .hosts = {Text(), ""}};
+    }
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
   }

@@ -2,6 +2,7 @@
 // and every way in which a group ends.
 #include "worker/collective/expert/group_service.h"
 
+#include <atomic>
 #include <chrono>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "tests/worker/expert/epoch_testing.h"
 #include "worker/collective/group_spec.h"
 #include "worker/collective/shared_log.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/cpu/cpu_backend.h"
 
 namespace switchyard {
@@ -102,6 +104,14 @@ class Source final : public GroupSink {
     }
     return absl::OkStatus();
   }
+  // Where it shares the rank of a worker.
+  absl::Status GiveKeysOfWorkers() {
+    const GroupKeys keys{
+        .keys = worker_keys_, .log = source_keys->log, .group = source_keys->group};
+    SY_ASSIGN_OR_RETURN(log_, SharedLog::Open(keys.log, ""));
+    for (const auto& [service, of] : joined_) SY_RETURN_IF_ERROR(service->TakeKeys(of, keys));
+    return absl::OkStatus();
+  }
   absl::Status GiveKeys() {
     GroupKeys keys{.keys = worker_keys_, .log = source_keys->log, .group = source_keys->group};
     keys.keys.insert(keys.keys.end(), source_keys->keys.begin(), source_keys->keys.end());
@@ -155,12 +165,13 @@ class GroupServiceTest : public ::testing::Test {
       : device_(*CpuBackend::Create({.kernel_family = "scalar"})),
         experts_(*DirectExperts::Create(
             {.worker_id = "w0", .device = device_.get(), .batch = {.pairs_max = 64}})),
-        service_({.worker_id = "w0",
-                  .device = device_.get(),
-                  .experts = experts_.get(),
-                  .rng = &rng_,
-                  .ring_dir = {},
-                  .groups_max = 2}) {
+        made_(GroupService::Make({.worker_id = "w0",
+                                  .device = device_,
+                                  .experts = experts_.get(),
+                                  .rng = &rng_,
+                                  .ring_dir = {},
+                                  .groups_max = 2})),
+        service_(*made_) {
     Activate(1);
   }
   ~GroupServiceTest() override { service_.Stop(); }
@@ -185,9 +196,10 @@ class GroupServiceTest : public ::testing::Test {
   }
 
   SystemRng rng_;
-  std::unique_ptr<CpuBackend> device_;
+  std::shared_ptr<CpuBackend> device_;
   std::unique_ptr<DirectExperts> experts_;
-  GroupService service_;
+  std::shared_ptr<GroupService> made_;
+  GroupService& service_;
 };
 
 TEST_F(GroupServiceTest, SourcesHearOfEachOtherAndAreReadyTogether) {
@@ -373,6 +385,56 @@ TEST_F(GroupServiceTest, AnEpochIsBoundAndReleasedOnTheStream) {
   EXPECT_FALSE(experts_->IsBound("demo", Epoch{2}));
 }
 
+// One in the process of this worker has no key and no rank of its own.
+TEST_F(GroupServiceTest, ASourceThatSharesTheRankMakesTheWorkersPartItself) {
+  Source source(device_.get(), 0, 1);
+  source.request.group.hosts = {"w0"};
+  source.Sign();
+  EXPECT_THAT(source.Join(service_),
+              FailsWith(absl::StatusCode::kInvalidArgument, Reason::kBadRequest))
+      << "it has a key";
+  source.request.key.clear();
+  SY_ASSERT_OK(source.Join(service_));
+  const GroupId id = source.request.group.id;
+  EXPECT_THAT(service_.RankOf(id, Epoch{1}, [] {}).status(),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost))
+      << "it is not formed";
+  ASSERT_TRUE(source.source_keys.has_value());
+  EXPECT_TRUE(source.source_keys->keys.empty());
+  SY_ASSERT_OK(source.GiveKeysOfWorkers());
+  std::atomic<int> wakes{0};
+  SY_ASSERT_OK_AND_ASSIGN(const auto rank, service_.RankOf(id, Epoch{1}, [&] { ++wakes; }));
+
+  std::unique_ptr<DeviceEvent> event;
+  const auto step = [&](LayerId layer) {
+    return rank->Use([&](RankTurn& turn) {
+      event = turn.stream().MakeEvent();
+      const LoggedStep wanted{.group = rank->group(), .layer = layer, .cover = 1, .epoch = 1};
+      SY_RETURN_IF_ERROR(turn.MakeStep(wanted, {}, TimePoint::min()).status());
+      return turn.stream().Record(event.get());
+    });
+  };
+  SY_ASSERT_OK(step(LayerId{0}));
+  ASSERT_TRUE(event->Wait(kLong));
+  SY_EXPECT_OK(rank->exchange().Fault());
+  EXPECT_EQ(rank->steps(), 1U);
+  EXPECT_TRUE(WaitForSteps(1));
+  EXPECT_GT(wakes, 0);
+
+  // A step that it never joins is made without it, after a millisecond.
+  source.Append(LayerId{1}, 1);
+  EXPECT_TRUE(WaitForSteps(2));
+  EXPECT_EQ(rank->steps(), 2U);
+
+  EXPECT_THAT(step(LayerId{40}), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_THAT(source.Ended(kLong), FailsWith(absl::StatusCode::kNotFound, Reason::kUnknownLayer));
+  EXPECT_THAT(step(LayerId{0}), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  service_.Stop();
+  EXPECT_THAT(step(LayerId{0}), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+  EXPECT_THAT(service_.RankOf(id, Epoch{1}, [] {}).status(),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
+}
+
 TEST_F(GroupServiceTest, AWorkerThatEndsTellsItsSources) {
   auto source = Formed();
   service_.Stop();
@@ -389,11 +451,12 @@ class Worker {
         experts_(*DirectExperts::Create({.worker_id = absl::StrCat("w", number),
                                          .device = device_.get(),
                                          .batch = {.pairs_max = 64}})),
-        service({.worker_id = absl::StrCat("w", number),
-                 .device = device_.get(),
-                 .experts = experts_.get(),
-                 .rng = &rng_,
-                 .ring_dir = {}}) {}
+        made_(GroupService::Make({.worker_id = absl::StrCat("w", number),
+                                  .device = device_,
+                                  .experts = experts_.get(),
+                                  .rng = &rng_,
+                                  .ring_dir = {}})),
+        service(*made_) {}
   ~Worker() { service.Stop(); }
   void Activate(const Plan& plan) {
     experts_->Activate(MakeStaged(number_, plan, device_.get()).runtime);
@@ -403,11 +466,12 @@ class Worker {
  private:
   const std::int32_t number_;
   SystemRng rng_;
-  std::unique_ptr<CpuBackend> device_ = *CpuBackend::Create({.kernel_family = "scalar"});
+  std::shared_ptr<CpuBackend> device_ = *CpuBackend::Create({.kernel_family = "scalar"});
   std::unique_ptr<DirectExperts> experts_;
+  std::shared_ptr<GroupService> made_;
 
  public:
-  GroupService service;
+  GroupService& service;
 };
 
 // Of worker w1 alone.

@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "core/resolve/collective_group.h"
+#include "worker/collective/expert/hosted_rank.h"
 #include "worker/collective/group_codecs.h"
 #include "worker/collective/group_spec.h"
 #include "worker/collective/shared_log.h"
@@ -28,7 +29,7 @@ class GroupService::Group final : public FollowedGroup {
         codecs_(std::move(codecs)),
         exchange_(std::move(exchange)),
         rank_(rank),
-        sources_(static_cast<std::size_t>(facts.sources)) {}
+        sources_(facts.source_ranks.size()) {}
 
   struct Source {
     GroupSink* sink = nullptr;  // null: not there
@@ -142,13 +143,26 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
                                                        .source = request.source,
                                                        .max_tokens = request.attach.max_tokens,
                                                        .sources = request.group.sources,
+                                                       .hosts = request.group.hosts,
                                                        .combine_dtype = request.combine_dtype}));
+  if (request.group.source < 0 || request.group.source >= request.group.sources) {
+    return MakeError(
+        absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+        absl::StrFormat("source %d of %d", request.group.source, request.group.sources));
+  }
+  if (facts.HasRankOf(request.group.source) == request.key.empty()) {
+    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+                     absl::StrFormat("worker %s: a source has a key unless it shares the rank of a "
+                                     "worker of the plan",
+                                     options_.worker_id),
+                     {{"field", "OpenGroupRequest.key"}});
+  }
   const GroupKey key{request.group.id, request.attach.epoch};
   const auto at = groups_.find(key);
   if (at != groups_.end()) {
     const Group& group = *at->second;
     const auto source = static_cast<std::size_t>(request.group.source);
-    if (group.facts() != facts || request.group.source < 0 || source >= group.sources().size()) {
+    if (group.facts() != facts) {
       return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadConfig,
                        absl::StrFormat("worker %s: source %d means another group than those before "
                                        "it; open all their sessions alike",
@@ -166,10 +180,6 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::FindOrMake(
     return MakeError(absl::StatusCode::kResourceExhausted, Reason::kTooManySessions,
                      absl::StrFormat("worker %s is in %d groups; close some", options_.worker_id,
                                      groups_.size()));
-  }
-  if (request.group.source < 0 || request.group.source >= facts.sources) {
-    return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                     absl::StrFormat("source %d of %d", request.group.source, facts.sources));
   }
   const std::int32_t rank = runtime.self.value;
   SY_ASSIGN_OR_RETURN(GroupCodecs codecs, GroupCodecs::Make(*options_.device, facts));
@@ -214,13 +224,14 @@ bool GroupService::FollowsForGroups() const {
 }
 
 absl::Status GroupService::Start(std::unique_ptr<SharedLog> log) {
-  SY_ASSIGN_OR_RETURN(follower_,
-                      LogFollower::Start(options_.device, std::move(log), options_.spin, &counts_));
+  SY_ASSIGN_OR_RETURN(
+      follower_, LogFollower::Start(
+                     {.device = options_.device.get(), .spin = options_.spin, .counts = &counts_},
+                     std::move(log)));
   return absl::OkStatus();
 }
 
-absl::Status GroupService::ChooseLog(const std::vector<std::string>& logs,
-                                     std::unique_ptr<LogFollower>* former) {
+absl::Status GroupService::ChooseLog(const std::vector<std::string>& logs, Former* former) {
   std::set<std::uint64_t> ids;
   if (FollowsForGroups()) ids.insert(follower_->log().id());
   for (const std::string& log : logs) {
@@ -242,8 +253,7 @@ absl::Status GroupService::ChooseLog(const std::vector<std::string>& logs,
   return Start(std::move(log));
 }
 
-absl::Status GroupService::Follow(const std::string& log_key,
-                                  std::unique_ptr<LogFollower>* former) {
+absl::Status GroupService::Follow(const std::string& log_key, Former* former) {
   SY_ASSIGN_OR_RETURN(const std::uint64_t id, SharedLog::IdOf(log_key));
   if (follower_ != nullptr && follower_->log().id() == id) return absl::OkStatus();
   if (FollowsForGroups()) {
@@ -254,7 +264,7 @@ absl::Status GroupService::Follow(const std::string& log_key,
   }
   SY_ASSIGN_OR_RETURN(auto log, SharedLog::Open(log_key, options_.ring_dir));
   SY_RETURN_IF_ERROR(log->Offer(options_.ring_dir, options_.rng));
-  *former = std::move(follower_);
+  former->follower = std::move(follower_);
   return Start(std::move(log));
 }
 
@@ -267,7 +277,7 @@ absl::StatusOr<std::shared_ptr<GroupService::Group>> GroupService::Find(MemberId
 }
 
 absl::Status GroupService::Announce(MemberId member) {
-  std::unique_ptr<LogFollower> former;  // ends without the lock, which its thread may wait for
+  Former former;  // before the lock, hence destroyed after it
   const MutexLock lock(mutex_);
   SY_ASSIGN_OR_RETURN(const auto group, Find(member));
   const auto& sources = group->sources();
@@ -276,7 +286,9 @@ absl::Status GroupService::Announce(MemberId member) {
   if (group->rank() != 0 || !all || group->announced) return absl::OkStatus();
   SY_RETURN_IF_ERROR(ChooseLog(group->logs, &former));
   SourceKeys keys;
-  for (const Group::Source& source : sources) keys.keys.push_back(source.key);
+  for (const Group::Source& source : sources) {
+    if (!source.key.empty()) keys.keys.push_back(source.key);
+  }
   keys.log = follower_->log().key();
   keys.group = follower_->TakeNumber();
   if (keys.group == StepLog::kNoGroup) {
@@ -291,7 +303,7 @@ absl::Status GroupService::Announce(MemberId member) {
 }
 
 absl::Status GroupService::TakeKeys(MemberId member, const GroupKeys& keys) {
-  std::unique_ptr<LogFollower> former;  // ends without the lock, which its thread may wait for
+  Former former;  // before the lock, hence destroyed after it
   const MutexLock lock(mutex_);
   SY_ASSIGN_OR_RETURN(const auto group, Find(member));
   if (!group->formed) SY_RETURN_IF_ERROR(Form(group, keys, &former));
@@ -308,7 +320,7 @@ absl::Status GroupService::TakeKeys(MemberId member, const GroupKeys& keys) {
 }
 
 absl::Status GroupService::Form(const std::shared_ptr<Group>& group, const GroupKeys& keys,
-                                std::unique_ptr<LogFollower>* former) {
+                                Former* former) {
   if (keys.group >= LoggedStep::kGroupsMax) {
     return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
                      absl::StrCat("a group's number is below ", LoggedStep::kGroupsMax));
@@ -379,7 +391,7 @@ void GroupService::OnFailed(const Group* group, const absl::Status& why) {
 void GroupService::End(const std::shared_ptr<Group>& group, const absl::Status& why) {
   // Steps that have begun need not wait for ranks that have heard of the end.
   const CollectiveGroup& facts = group->facts();
-  for (std::int32_t r = 0; r < facts.workers + facts.sources; ++r) group->exchange().Lose(r);
+  for (std::int32_t r = 0; r < facts.ranks(); ++r) group->exchange().Lose(r);
   if (follower_ != nullptr) {
     follower_->Remove(group.get());
     if (group->taken != StepLog::kNoGroup) follower_->GiveNumber(group->taken);
@@ -398,8 +410,30 @@ std::size_t GroupService::groups_open() const {
   return groups_.size();
 }
 
+absl::StatusOr<std::shared_ptr<SourceRank>> GroupService::RankOf(const GroupId& id, Epoch epoch,
+                                                                 std::function<void()> wake) {
+  const MutexLock lock(mutex_);
+  const auto at = groups_.find({id, epoch});
+  const std::uint32_t number = at == groups_.end() || !at->second->formed
+                                   ? StepLog::kNoGroup
+                                   : follower_->NumberOf(at->second.get());
+  if (number == StepLog::kNoGroup) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     absl::StrFormat("worker %s of this process has not formed the group, or has "
+                                     "ended it",
+                                     options_.worker_id),
+                     {{"worker", options_.worker_id}});
+  }
+  return std::make_shared<HostedRank>(HostedRank::Options{.service = shared_from_this(),
+                                                          .device = options_.device,
+                                                          .follower = follower_,
+                                                          .group = at->second,
+                                                          .number = number,
+                                                          .wake = std::move(wake)});
+}
+
 void GroupService::Stop() {
-  std::unique_ptr<LogFollower> follower;  // its thread calls OnFailed, so it ends without the lock
+  Former former;
   {
     const MutexLock lock(mutex_);
     stopping_ = true;
@@ -409,7 +443,7 @@ void GroupService::Stop() {
                     absl::StrCat("worker ", options_.worker_id, " ends"),
                     {{"worker", options_.worker_id}}));
     }
-    follower = std::move(follower_);
+    former.follower = std::move(follower_);
   }
 }
 

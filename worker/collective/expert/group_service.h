@@ -11,6 +11,9 @@
 // workers follows for another group already, else one of its own. So a group of a new plan can form
 // beside that of the plan before, whichever worker is the first.
 //
+// A source in the worker's process shares the worker's rank: it joins like any other, without a key
+// of its own, and then makes the steps through RankOf.
+//
 // Thread-safe. Join and TakeKeys take milliseconds, for memory of the device; sinks are called with
 // the lock held, so that none is called after Leave has returned, and return quickly.
 #pragma once
@@ -18,6 +21,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -34,6 +38,7 @@
 #include "core/session_messages.h"
 #include "worker/collective/expert/group_counts.h"
 #include "worker/collective/expert/log_follower.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/device_backend.h"
 #include "worker/expert/direct_experts.h"
 
@@ -53,21 +58,24 @@ class GroupSink {
   ~GroupSink() = default;
 };
 
-class GroupService {
+class GroupService final : public RankHost, public std::enable_shared_from_this<GroupService> {
  public:
   struct Options {
     std::string worker_id;
-    DeviceBackend* device = nullptr;   // these three outlive the service
+    std::shared_ptr<DeviceBackend> device;
     DirectExperts* experts = nullptr;  // holds the epochs that groups bind
-    Rng* rng = nullptr;
-    std::string ring_dir;  // of sockets
+    Rng* rng = nullptr;                // these two are there until Stop
+    std::string ring_dir;              // of sockets
     Duration spin = std::chrono::microseconds(200);
     std::size_t groups_max = 16;
   };
   using MemberId = std::uint64_t;  // a source in a group
 
-  explicit GroupService(Options options);
-  ~GroupService();
+  // Shared, because ranks of sources hold it.
+  static std::shared_ptr<GroupService> Make(Options options) {
+    return std::shared_ptr<GroupService>(new GroupService(std::move(options)));
+  }
+  ~GroupService() override;
   GroupService(const GroupService&) = delete;
   GroupService& operator=(const GroupService&) = delete;
 
@@ -88,6 +96,10 @@ class GroupService {
   void Release(MemberId member, const ReleaseRequest& request);
   void Leave(MemberId member);
 
+  [[nodiscard]] const std::string& worker_id() const override { return options_.worker_id; }
+  absl::StatusOr<std::shared_ptr<SourceRank>> RankOf(const GroupId& id, Epoch epoch,
+                                                     std::function<void()> wake) override;
+
   // Ends all groups with kUnavailable (WORKER_LOST).
   void Stop();
 
@@ -104,6 +116,16 @@ class GroupService {
   // A group of one id is formed anew on another epoch.
   using GroupKey = std::pair<GroupId, Epoch>;
 
+  explicit GroupService(Options options);
+
+  // A follower that ends, without the lock, for which its thread may wait.
+  struct Former {
+    std::shared_ptr<LogFollower> follower;
+    ~Former() {
+      if (follower != nullptr) follower->Stop();
+    }
+  };
+
   // Binds only what the coordinator has granted: a stranger may know the id of a session.
   absl::StatusOr<std::shared_ptr<const EpochRuntime>> BindFirst(const JoinRequest& request);
   // Ends a binding of a session unless one of its groups has it.
@@ -114,14 +136,12 @@ class GroupService {
   // Some group here makes its steps in the order of the follower's log.
   [[nodiscard]] bool FollowsForGroups() const SY_REQUIRES(mutex_);
   // Follows the log of a group that this worker is the first of. `logs`: those of its other
-  // workers. `former`: a follower that ends for it, for the caller to destroy without the lock.
-  absl::Status ChooseLog(const std::vector<std::string>& logs, std::unique_ptr<LogFollower>* former)
-      SY_REQUIRES(mutex_);
-  absl::Status Follow(const std::string& log_key, std::unique_ptr<LogFollower>* former)
-      SY_REQUIRES(mutex_);
+  // workers.
+  absl::Status ChooseLog(const std::vector<std::string>& logs, Former* former) SY_REQUIRES(mutex_);
+  absl::Status Follow(const std::string& log_key, Former* former) SY_REQUIRES(mutex_);
   absl::Status Start(std::unique_ptr<SharedLog> log) SY_REQUIRES(mutex_);
-  absl::Status Form(const std::shared_ptr<Group>& group, const GroupKeys& keys,
-                    std::unique_ptr<LogFollower>* former) SY_REQUIRES(mutex_);
+  absl::Status Form(const std::shared_ptr<Group>& group, const GroupKeys& keys, Former* former)
+      SY_REQUIRES(mutex_);
   absl::StatusOr<std::shared_ptr<Group>> Find(MemberId member) SY_REQUIRES(mutex_);
   void OnFailed(const Group* group, const absl::Status& why);
   void End(const std::shared_ptr<Group>& group, const absl::Status& why) SY_REQUIRES(mutex_);
@@ -133,7 +153,7 @@ class GroupService {
   std::map<MemberId, Member> members_ SY_GUARDED_BY(mutex_);
   MemberId last_member_ SY_GUARDED_BY(mutex_) = 0;
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
-  std::unique_ptr<LogFollower> follower_ SY_GUARDED_BY(mutex_);
+  std::shared_ptr<LogFollower> follower_ SY_GUARDED_BY(mutex_);
 };
 
 }  // namespace switchyard

@@ -1,6 +1,8 @@
 #include "worker/collective/expert/log_follower.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -13,20 +15,45 @@ namespace {
 
 // A sleeping thread looks by itself so often, for a process that ended between append and wake.
 constexpr Duration kSleepMax = std::chrono::milliseconds(5);
+// How often somebody looks who waits for the device, or for a source.
+constexpr Duration kLookEvery = std::chrono::microseconds(100);
 // A device that takes longer has been given up by its own waits.
 constexpr Duration kStepMax = std::chrono::seconds(120);
 
+TimePoint Now() { return SteadyClock().Now(); }
+
+absl::Status GroupHasEnded() {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                   "the worker of this process has ended the group");
+}
+
 }  // namespace
 
-LogFollower::LogFollower(std::unique_ptr<SharedLog> log, Duration spin, GroupCounts* counts)
-    : spin_(spin), counts_(counts), log_(std::move(log)) {}
+class LogFollower::Turn final : public RankTurn {
+ public:
+  Turn(LogFollower* follower, FollowedGroup* group) : follower_(follower), group_(group) {}
+  [[nodiscard]] Stream& stream() override { return *follower_->stream_; }
+  absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const ExchangeStep& part,
+                                         TimePoint until) override {
+    follower_->turn_.AssertHeld();  // by Use, which has made this
+    return follower_->MakeFor(group_, wanted, part, until);
+  }
 
-absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* device,
-                                                                std::unique_ptr<SharedLog> log,
-                                                                Duration spin,
-                                                                GroupCounts* counts) {
-  std::unique_ptr<LogFollower> follower(new LogFollower(std::move(log), spin, counts));
-  SY_ASSIGN_OR_RETURN(follower->stream_, device->MakeStream({.work_class = WorkClass::kDecode}));
+ private:
+  LogFollower* const follower_;
+  FollowedGroup* const group_;
+};
+
+LogFollower::LogFollower(const Options& options, std::unique_ptr<SharedLog> log)
+    : options_(options), log_(std::move(log)) {}
+
+absl::StatusOr<std::shared_ptr<LogFollower>> LogFollower::Start(const Options& options,
+                                                                std::unique_ptr<SharedLog> log) {
+  std::shared_ptr<LogFollower> follower(new LogFollower(options, std::move(log)));
+  SY_ASSIGN_OR_RETURN(
+      follower->stream_,
+      options.device->MakeStream({.work_class = WorkClass::kDecode,
+                                  .on_progress = [raw = follower.get()] { raw->wakes_.Call(); }}));
   for (auto& event : follower->events_) event = follower->stream_->MakeEvent();
   StepLog& steps = follower->log_->log();
   follower->next_ = steps.end();
@@ -39,10 +66,15 @@ absl::StatusOr<std::unique_ptr<LogFollower>> LogFollower::Start(DeviceBackend* d
   return follower;
 }
 
-LogFollower::~LogFollower() {
+LogFollower::~LogFollower() { Stop(); }
+
+void LogFollower::Stop() {
   stopping_.store(true);
   log_->log().WakeAll();
   if (thread_.joinable()) thread_.join();
+  const MutexLock lock(turn_);
+  if (std::exchange(ended_, true)) return;
+  while (!Reap(0)) moved_.WaitUntil(turn_, Now() + kLookEvery);
   log_->log().Leave(place_);
 }
 
@@ -54,6 +86,13 @@ void LogFollower::Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group
 bool LogFollower::Has(std::uint32_t number) const {
   const MutexLock lock(mutex_);
   return groups_.contains(number);
+}
+
+std::uint32_t LogFollower::NumberOf(const FollowedGroup* group) const {
+  const MutexLock lock(mutex_);
+  const auto at = std::find_if(groups_.begin(), groups_.end(),
+                               [&](const auto& entry) { return entry.second.get() == group; });
+  return at == groups_.end() ? StepLog::kNoGroup : at->first;
 }
 
 void LogFollower::Remove(const FollowedGroup* group) {
@@ -92,22 +131,45 @@ std::shared_ptr<FollowedGroup> LogFollower::Find(std::uint32_t number) const {
 void LogFollower::Run() {
   StepLog& steps = log_->log();
   while (!stopping_.load(std::memory_order_relaxed)) {
-    Reap(kStepsAhead);
-    if (!Keep()) continue;
+    if (callers_.load(std::memory_order_relaxed) > 0) {
+      std::this_thread::yield();
+      continue;
+    }
+    bool resting = false;
+    {
+      const MutexLock lock(turn_);
+      Reap(kStepsAhead);
+      if (!Keep()) continue;
+      resting = begun_.empty();
+    }
+    const std::uint64_t next = next_.load();
     // While steps run, their ends are looked at; a device takes some ten microseconds for one.
     const bool there =
-        begun_.empty() ? steps.WaitFor(next_, spin_, kSleepMax) : steps.At(next_).has_value();
+        resting ? steps.WaitFor(next, options_.spin, kSleepMax) : steps.At(next).has_value();
     if (!there) continue;
-    const std::optional<LoggedStep> step = steps.At(next_);
-    if (step.has_value()) Make(*step);
-    ++next_;
-    steps.Done(place_, next_);
+    const MutexLock lock(turn_);
+    if (next_.load() == next) Advance();
   }
-  Reap(0);
+}
+
+void LogFollower::Advance() {
+  const std::optional<LoggedStep> step = log_->log().At(next_);
+  if (!step.has_value()) return Pass();
+  if (IsLeft(*step) || !Reap(kStepsAhead - 1)) {
+    moved_.WaitUntil(turn_, Now() + kLookEvery);
+    return;
+  }
+  MakeNext(*step);
+}
+
+void LogFollower::Pass() {
+  const std::uint64_t next = next_ + 1;
+  next_ = next;
+  log_->log().Done(place_, next);
 }
 
 bool LogFollower::Keep() {
-  const TimePoint now = SteadyClock().Now();
+  const TimePoint now = Now();
   if (now - kept_ < StepLog::kKeepEvery) return true;
   StepLog& steps = log_->log();
   if (steps.Keep(place_, next_)) {
@@ -128,43 +190,115 @@ bool LogFollower::Keep() {
   return false;
 }
 
-void LogFollower::Make(const LoggedStep& step) {
+bool LogFollower::IsLeft(const LoggedStep& step) {
   const std::shared_ptr<FollowedGroup> group = Find(step.group);
-  if (group == nullptr) return;  // this worker is not in it, or it has ended
-  Reap(kStepsAhead - 1);
-  const absl::Status enqueued = Enqueue(step, group);
-  if (enqueued.ok()) return;
-  counts_->failed.fetch_add(1, std::memory_order_relaxed);
+  if (group == nullptr || !group->has_source.load(std::memory_order_relaxed)) return false;
+  const TimePoint now = Now();
+  if (seen_ != next_) {
+    seen_ = next_;
+    seen_at_ = now;
+  }
+  return now - seen_at_ < options_.idle_after;
+}
+
+void LogFollower::MakeNext(const LoggedStep& step) {
+  const std::shared_ptr<FollowedGroup> group = Find(step.group);
+  // Without one, this worker is not in it, or it has ended.
+  if (group != nullptr) Make(step, group, {}).IgnoreError();
+  Pass();
+}
+
+absl::Status LogFollower::Use(FollowedGroup* group,
+                              absl::FunctionRef<absl::Status(RankTurn&)> work) {
+  absl::Status done;
+  {
+    callers_.fetch_add(1, std::memory_order_relaxed);
+    const MutexLock lock(turn_);
+    callers_.fetch_sub(1, std::memory_order_relaxed);
+    if (ended_) return GroupHasEnded();
+    Turn turn(this, group);
+    done = work(turn);
+  }
+  moved_.NotifyOne();  // the thread may wait for this source
+  return done;
+}
+
+absl::StatusOr<std::uint64_t> LogFollower::MakeFor(FollowedGroup* group, const LoggedStep& wanted,
+                                                   const ExchangeStep& part, TimePoint until) {
+  StepLog& steps = log_->log();
+  for (;;) {
+    SY_RETURN_IF_ERROR(WaitForRoom(until));
+    const std::shared_ptr<FollowedGroup> own = Find(wanted.group);
+    if (own.get() != group || ended_) return GroupHasEnded();
+    std::optional<LoggedStep> found = steps.At(next_);
+    if (!found.has_value()) {
+      switch (steps.Append(next_, wanted)) {
+        case StepLog::Appended::kYes:
+          found = wanted;
+          break;
+        case StepLog::Appended::kTaken:
+          if (steps.end() <= next_ + StepLog::kSteps) continue;
+          return GroupHasEnded();  // as Keep is about to find
+        case StepLog::Appended::kFull:
+          return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                           "the workers are thousands of steps behind; wait for a step");
+      }
+    }
+    if (found->Serves(wanted, part.tokens)) {
+      const std::uint64_t number = group->steps_made.load();
+      const absl::Status made = Make(*found, own, part);
+      Pass();
+      SY_RETURN_IF_ERROR(made);
+      return number;
+    }
+    if (found->group != wanted.group && IsLeft(*found)) {
+      moved_.WaitUntil(turn_, Now() + kLookEvery);
+      continue;
+    }
+    MakeNext(*found);
+  }
+}
+
+absl::Status LogFollower::WaitForRoom(TimePoint until) {
+  while (!Reap(kStepsAhead - 1)) {
+    if (Now() >= until) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                       "the device has no room for another step of the group; wait for one");
+    }
+    moved_.WaitUntil(turn_, Now() + kLookEvery);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status LogFollower::Make(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group,
+                               ExchangeStep part) {
+  group->steps_made.fetch_add(1);
+  absl::Status enqueued = Enqueue(step, group, part);
+  if (enqueued.ok()) return enqueued;
+  options_.counts->failed.fetch_add(1, std::memory_order_relaxed);
   Fail(group, enqueued);
+  return enqueued;
 }
 
 absl::Status LogFollower::Enqueue(const LoggedStep& step,
-                                  const std::shared_ptr<FollowedGroup>& group) {
+                                  const std::shared_ptr<FollowedGroup>& group, ExchangeStep part) {
   SY_ASSIGN_OR_RETURN(FollowedGroup::Experts experts, group->ExpertsOf(step));
-  SY_RETURN_IF_ERROR(group->exchange().Step(stream_.get(), {.cover = step.cover,
-                                                            .layer = step.layer,
-                                                            .codecs = experts.codecs,
-                                                            .tokens = 0,
-                                                            .experts = experts.table.get(),
-                                                            .slot_rows = experts.rows}));
+  part.cover = step.cover;
+  part.layer = step.layer;
+  part.codecs = experts.codecs;
+  part.experts = experts.table.get();
+  part.slot_rows = experts.rows;
+  SY_RETURN_IF_ERROR(group->exchange().Step(stream_.get(), part));
   const std::size_t event = next_event_++ % kStepsAhead;
-  begun_.push_back({.group = group,
-                    .experts = std::move(experts.table),
-                    .event = event,
-                    .since = SteadyClock().Now()});
+  begun_.push_back(
+      {.group = group, .experts = std::move(experts.table), .event = event, .since = Now()});
   return stream_->Record(events_[event].get());
 }
 
-void LogFollower::Reap(std::size_t keep) {
+bool LogFollower::Reap(std::size_t keep) {
   while (!begun_.empty()) {
-    DeviceEvent& event = *events_[begun_.front().event];
-    if (!event.done()) {
-      if (begun_.size() <= keep) return;
-      const auto until = std::chrono::steady_clock::now() + kStepMax;
-      while (!event.Wait(StepLog::kKeepEvery) && std::chrono::steady_clock::now() < until) {
-        (void)log_->log().Keep(place_, next_);
-      }
-    }
+    const DeviceEvent& event = *events_[begun_.front().event];
+    if (!event.done() && Now() - begun_.front().since < kStepMax) return begun_.size() <= keep;
     const Begun ended = std::move(begun_.front());
     begun_.pop_front();
     absl::Status status = event.status();
@@ -172,15 +306,16 @@ void LogFollower::Reap(std::size_t keep) {
     Count(ended, status);
     if (!status.ok()) Fail(ended.group, status);
   }
+  return true;
 }
 
 void LogFollower::Count(const Begun& ended, const absl::Status& status) {
   if (!status.ok()) {
-    counts_->failed.fetch_add(1, std::memory_order_relaxed);
+    options_.counts->failed.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  counts_->steps.fetch_add(1, std::memory_order_relaxed);
-  counts_->step.Observe(SteadyClock().Now() - ended.since);
+  options_.counts->steps.fetch_add(1, std::memory_order_relaxed);
+  options_.counts->step.Observe(Now() - ended.since);
 }
 
 void LogFollower::Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why) {

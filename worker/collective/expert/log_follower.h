@@ -1,6 +1,6 @@
-// The thread of a worker that makes every step of a log: it enqueues the worker's part of each on
-// one stream of the device, in the order of the log, and waits for no device unless kStepsAhead
-// steps have not ended.
+// Makes a worker's part of every step of a log: enqueues it on one stream of the device, in the
+// order of the log, and waits for no device unless kStepsAhead steps have not ended. A thread does
+// it, or, step by step in the same order, a source of this process that shares the worker's rank.
 #pragma once
 
 #include <array>
@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,12 +16,15 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
 #include "worker/collective/expert/group_counts.h"
+#include "worker/collective/expert/step_wakes.h"
+#include "worker/collective/source_rank.h"
 #include "worker/collective/step_log.h"
 #include "worker/device/device_backend.h"
 
@@ -28,7 +32,7 @@ namespace switchyard {
 
 class SharedLog;
 
-// A group as the follower sees it. All calls come from the follower's thread.
+// A group as the follower sees it. Whoever has the follower's turn calls ExpertsOf and OnFailed.
 class FollowedGroup {
  public:
   virtual ~FollowedGroup() = default;
@@ -44,6 +48,9 @@ class FollowedGroup {
   virtual absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) = 0;
   // The group makes no step any more; once.
   virtual void OnFailed(const absl::Status& why) = 0;
+
+  std::atomic<std::uint64_t> steps_made{0};
+  std::atomic<bool> has_source{false};  // one of this process, which may join its steps
 };
 
 class LogFollower {
@@ -51,20 +58,31 @@ class LogFollower {
   // Steps that are enqueued and have not ended.
   static constexpr std::size_t kStepsAhead = 16;
 
-  // `device` outlives the follower. `spin`: how long the thread looks for the next step before it
-  // sleeps. `counts` outlives the follower. Errors: those of MakeStream; kResourceExhausted
-  // (TOO_MANY_SESSIONS) if the log has no place for another worker.
-  static absl::StatusOr<std::unique_ptr<LogFollower>> Start(DeviceBackend* device,
-                                                            std::unique_ptr<SharedLog> log,
-                                                            Duration spin, GroupCounts* counts);
-  // Waits for the steps that have begun.
+  struct Options {
+    DeviceBackend* device = nullptr;  // outlives the follower
+    Duration spin{};                  // how long the thread looks for a step before it sleeps
+    // How long a step of others is left to the source of this process before the worker makes it
+    // without tokens.
+    Duration idle_after = std::chrono::milliseconds(1);
+    GroupCounts* counts = nullptr;  // outlives the follower
+  };
+  // Errors: those of MakeStream; kResourceExhausted (TOO_MANY_SESSIONS) if the log has no place for
+  // another worker.
+  static absl::StatusOr<std::shared_ptr<LogFollower>> Start(const Options& options,
+                                                            std::unique_ptr<SharedLog> log);
+  // As Stop.
   ~LogFollower();
   LogFollower(const LogFollower&) = delete;
   LogFollower& operator=(const LogFollower&) = delete;
 
+  // Makes no step any more, and waits for those that have begun. Idempotent.
+  void Stop();
+
   // Makes the steps of group `number` from now on. REQUIRES: no group has the number.
   void Add(std::uint32_t number, std::shared_ptr<FollowedGroup> group);
   [[nodiscard]] bool Has(std::uint32_t number) const;
+  // The number of a group that was added; kNoGroup: it is not there any more.
+  [[nodiscard]] std::uint32_t NumberOf(const FollowedGroup* group) const;
   // Begins none of this group any more. Those that have begun keep it until they end.
   void Remove(const FollowedGroup* group);
   // A number for a group that this worker is the first of; StepLog::kNoGroup: none is free.
@@ -72,7 +90,13 @@ class LogFollower {
   void GiveNumber(std::uint32_t number);
   [[nodiscard]] const SharedLog& log() const { return *log_; }
 
+  // For a source of this process: SourceRank::Use in the group, which is one of `number`.
+  absl::Status Use(FollowedGroup* group, absl::FunctionRef<absl::Status(RankTurn&)> work);
+  // Called when steps have ended.
+  StepWakes& wakes() { return wakes_; }
+
  private:
+  class Turn;
   // A step that has begun.
   struct Begun {
     std::shared_ptr<FollowedGroup> group;
@@ -81,35 +105,56 @@ class LogFollower {
     TimePoint since{};
   };
 
-  LogFollower(std::unique_ptr<SharedLog> log, Duration spin, GroupCounts* counts);
+  LogFollower(const Options& options, std::unique_ptr<SharedLog> log);
   void Run();
+  // What follows is for whoever has the turn.
   // Says that this worker lives. False: it was silent for too long, so that steps may be gone; all
   // its groups have failed, and it goes on behind the last step.
-  bool Keep();
-  void Make(const LoggedStep& step);
-  absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group);
+  bool Keep() SY_REQUIRES(turn_);
+  // The step that is next in the log, without tokens.
+  void MakeNext(const LoggedStep& step) SY_REQUIRES(turn_);
+  void Pass() SY_REQUIRES(turn_);
+  absl::StatusOr<std::uint64_t> MakeFor(FollowedGroup* group, const LoggedStep& wanted,
+                                        const ExchangeStep& part, TimePoint until)
+      SY_REQUIRES(turn_);
+  // `part` of this rank in `step`, the next one, with its experts.
+  absl::Status Make(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group,
+                    ExchangeStep part) SY_REQUIRES(turn_);
+  absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group,
+                       ExchangeStep part) SY_REQUIRES(turn_);
+  absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(turn_);
+  // Whether the step, the next one, is left to the source that may join it; it is first seen now
+  // if it was not before.
+  bool IsLeft(const LoggedStep& step) SY_REQUIRES(turn_);
+  void Advance() SY_REQUIRES(turn_);
+  // Takes away the steps that the device has ended. True if no more than `keep` are left.
+  bool Reap(std::size_t keep) SY_REQUIRES(turn_);
   void Count(const Begun& ended, const absl::Status& status);
-  // Takes away the steps that the device has ended, and waits until at most `keep` are left.
-  void Reap(std::size_t keep);
   void Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why);
   [[nodiscard]] std::vector<std::shared_ptr<FollowedGroup>> Groups() const;
   std::shared_ptr<FollowedGroup> Find(std::uint32_t number) const;
 
-  const Duration spin_;
-  GroupCounts* const counts_;
+  const Options options_;
   const std::unique_ptr<SharedLog> log_;
+  StepWakes wakes_;  // before the stream, which calls it
   std::unique_ptr<Stream> stream_;
   std::array<std::unique_ptr<DeviceEvent>, kStepsAhead> events_;
 
   mutable Mutex mutex_;
   std::map<std::uint32_t, std::shared_ptr<FollowedGroup>> groups_ SY_GUARDED_BY(mutex_);
-  StepLog::Place place_;  // changed by the thread, with the lock; others read it with the lock
+  StepLog::Place place_;  // changed with both mutexes; read with either
 
-  // Used by the thread only.
-  TimePoint kept_{};  // when it last said that it lives
-  std::uint64_t next_ = 0;
-  std::size_t next_event_ = 0;
-  std::deque<Begun> begun_;
+  // Whoever makes a step has it: the thread, or a source of this process. Before mutex_.
+  Mutex turn_;
+  CondVar moved_;                          // waits that let others have the turn
+  std::atomic<std::uint32_t> callers_{0};  // that want the turn; the thread lets them go first
+  std::atomic<std::uint64_t> next_{0};     // written with the turn
+  TimePoint kept_ SY_GUARDED_BY(turn_){};  // when it last said that it lives
+  std::uint64_t seen_ SY_GUARDED_BY(turn_) = ~std::uint64_t{0};  // the last step of IsLeft
+  TimePoint seen_at_ SY_GUARDED_BY(turn_){};
+  std::size_t next_event_ SY_GUARDED_BY(turn_) = 0;
+  std::deque<Begun> begun_ SY_GUARDED_BY(turn_);
+  bool ended_ SY_GUARDED_BY(turn_) = false;
 
   std::atomic<bool> stopping_{false};
   std::thread thread_;

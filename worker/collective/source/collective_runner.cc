@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -19,19 +21,18 @@ constexpr Duration kBackoffMax = std::chrono::seconds(2);
 constexpr int kRefusalsMax = 2;
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
+constexpr Duration kRoomWait = std::chrono::microseconds(100);  // how often for room in a stream
+
+TimePoint Now() { return SteadyClock().Now(); }
 
 }  // namespace
 
 CollectiveRunner::CollectiveRunner(CollectiveRunnerOptions options)
     : options_(std::move(options)), slots_(options_.steps_max) {
   served_.plan.epoch = Epoch{};
-  for (Slot& slot : slots_) slot.event = options_.stream->MakeEvent();
 }
 
-CollectiveRunner::~CollectiveRunner() {
-  Close({});
-  if (idle_.joinable()) idle_.join();
-}
+CollectiveRunner::~CollectiveRunner() { Close({}); }
 
 absl::Status CollectiveRunner::Start(TimePoint /*now*/) {
   if (options_.grant.request.strict || options_.grant.request.record_amax) {
@@ -41,7 +42,6 @@ absl::Status CollectiveRunner::Start(TimePoint /*now*/) {
   }
   SY_RETURN_IF_ERROR(ResolveCollective(options_.grant.plan, DemandOf(options_.grant)).status());
   Form({.plan = options_.grant.plan, .hash = options_.grant.hash});
-  if (options_.grant.group.sources > 1) idle_ = std::thread([this] { RunIdle(); });
   return absl::OkStatus();
 }
 
@@ -49,7 +49,10 @@ void CollectiveRunner::Form(const PlanUpdate& on) {
   SourceGroup::Options group;
   group.channel = options_.channel;
   group.device = options_.device.get();
+  group.lane = options_.lane;
+  group.host = options_.host;
   group.ring_dir = options_.ring_dir;
+  group.idle_after = options_.idle_after;
   group.grant = options_.grant;
   group.grant.plan = on.plan;
   group.grant.hash = on.hash;
@@ -119,11 +122,10 @@ bool CollectiveRunner::FollowForming(TimePoint now) {
 }
 
 absl::Status CollectiveRunner::TakeOver(const std::shared_ptr<SourceGroup>& formed) {
-  const MutexLock lock(mutex_);
-  SY_ASSIGN_OR_RETURN(
-      places_, StepPlaces::Make(options_.device.get(), options_.stream.get(), forming_on_.plan));
+  SY_ASSIGN_OR_RETURN(places_, MakePlaces(formed->rank(), forming_on_.plan));
   LetGo();
-  current_ = {.group = formed, .next = formed->first_step(), .steps = 0};
+  current_ = formed;
+  ++takeovers_;
   served_ = forming_on_;
   binding_ = false;  // it was at the group before
   return absl::OkStatus();
@@ -131,10 +133,7 @@ absl::Status CollectiveRunner::TakeOver(const std::shared_ptr<SourceGroup>& form
 
 bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
   bool worked = false;
-  const std::shared_ptr<SourceGroup> group = [&] {
-    const MutexLock lock(mutex_);
-    return current_.group;
-  }();
+  const std::shared_ptr<SourceGroup> group = current_;
   std::erase_if(former_epochs_, [&](Epoch epoch) {
     if (group == nullptr || InFlight(group.get(), epoch)) return false;
     group->Release(epoch);
@@ -163,8 +162,7 @@ bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
     return true;
   }
   if (!*bound) return worked;
-  const MutexLock lock(mutex_);
-  auto places = StepPlaces::Make(options_.device.get(), options_.stream.get(), pending_->plan);
+  auto places = MakePlaces(group->rank(), pending_->plan);
   if (!places.ok()) {
     last_error_ = places.status();
     pending_.reset();
@@ -177,27 +175,39 @@ bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
 }
 
 void CollectiveRunner::LetGo() {
-  if (current_.group == nullptr) return;
-  Former former{.group = std::exchange(current_, Joined()).group,
-                .ended = options_.stream->MakeEvent()};
+  if (current_ == nullptr) return;
+  Former former{.group = std::exchange(current_, nullptr), .ended = nullptr};
+  SourceRank& rank = former.group->rank();
   // Its steps that run use its memory until they end, which the end of the group makes them do
-  // soon.
-  WaitForRoom(SteadyClock().Now() + kDeviceMax).IgnoreError();
-  // On a device that is lost nothing runs any more.
-  options_.stream->Record(former.ended.get()).IgnoreError();
-  former_.push_back(std::move(former));
+  // soon. Without an event none runs any more: the device is lost, or the rank's worker has ended.
+  for (const TimePoint until = Now() + kDeviceMax; Now() < until;) {
+    const absl::Status used = rank.Use([&](RankTurn& turn) {
+      if (turn.stream().Room() == 0) return absl::OkStatus();
+      former.ended = turn.stream().MakeEvent();
+      return turn.stream().Record(former.ended.get());
+    });
+    if (!used.ok() || former.ended != nullptr) break;
+    absl::SleepFor(absl::FromChrono(kRoomWait));
+  }
+  rank.Retire();
+  if (former.ended != nullptr) former_.push_back(std::move(former));
+}
+
+absl::StatusOr<std::shared_ptr<const StepPlaces>> CollectiveRunner::MakePlaces(SourceRank& rank,
+                                                                               const Plan& plan) {
+  std::shared_ptr<const StepPlaces> places;
+  SY_RETURN_IF_ERROR(rank.Use([&](RankTurn& turn) {
+    SY_ASSIGN_OR_RETURN(places, StepPlaces::Make(&rank.device(), &turn.stream(), plan));
+    return absl::OkStatus();
+  }));
+  return places;
 }
 
 bool CollectiveRunner::LookForEnd(TimePoint now) {
   std::erase_if(former_, [&](const Former& former) { return former.ended->done(); });
-  {
-    const MutexLock lock(mutex_);
-    if (current_.group == nullptr || current_.group->state() != SourceGroup::State::kEnded) {
-      return false;
-    }
-    last_error_ = current_.group->why();
-    LetGo();
-  }
+  if (current_ == nullptr || current_->state() != SourceGroup::State::kEnded) return false;
+  last_error_ = current_->why();
+  LetGo();
   former_epochs_.clear();
   if (pending_.has_value() || forming_ != nullptr) return true;
   // Else it is a newer plan, which may have been found to make no group.
@@ -212,11 +222,8 @@ absl::Status CollectiveRunner::CheckOpen() const {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
                      "the session is closed; open another");
   }
-  {
-    const MutexLock lock(mutex_);
-    if (current_.group != nullptr && current_.group->state() == SourceGroup::State::kReady) {
-      return absl::OkStatus();
-    }
+  if (current_ != nullptr && current_->state() == SourceGroup::State::kReady) {
+    return absl::OkStatus();
   }
   if (!was_ready_) {
     return MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady,
@@ -246,18 +253,18 @@ absl::Status CollectiveRunner::CopyIn(Slot& slot, StepRequest* request) const {
   const MoeShape& shape = served_.plan.shape;
   const OpenSessionRequest& session = options_.grant.request;
   SY_RETURN_IF_ERROR(HostTensors::Reserve(
-      options_.device.get(),
+      &current_->rank().device(),
       {.shape = shape, .tokens_max = session.max_tokens, .y_dtype = session.y_dtype},
       request->tokens, &slot.copies));
   *request = slot.copies->Take(*request);
   return CheckStepIds(*request, shape.experts);
 }
 
-absl::Status CollectiveRunner::Prepare(const StepRequest& request) {
+absl::Status CollectiveRunner::Prepare(const StepRequest& request, Stream& stream) {
   const MoeShape& shape = served_.plan.shape;
   SY_RETURN_IF_ERROR(CheckDense(request, shape.hidden));
   if (options_.device->host_access()) return CheckStepIds(request, shape.experts);
-  return options_.stream->WaitFor(request.stream);
+  return stream.WaitFor(request.stream);
 }
 
 absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
@@ -269,16 +276,10 @@ absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
       absl::StrFormat("%d steps are in flight or not taken; wait for one", slots_.size()));
 }
 
-absl::Status CollectiveRunner::CheckRounds(const Slot& slot, const SourceGroup* group,
-                                           const Exchange& exchange) const {
+absl::Status CollectiveRunner::CheckRounds(const Slot& slot, SourceRank& rank) const {
   // Then Submit has looked at them.
   if (slot.copied || options_.device->host_access()) return absl::OkStatus();
-  std::uint64_t made = 0;
-  {
-    const MutexLock lock(mutex_);
-    if (current_.group.get() == group) made = current_.steps;
-  }
-  return CheckRoundIds(slot.rounds, made, exchange);
+  return CheckRoundIds(slot.rounds, rank.steps(), rank.exchange());
 }
 
 absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, TimePoint now) {
@@ -286,7 +287,7 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   SY_ASSIGN_OR_RETURN(StepLimits limits, LimitsOf(request.layer));
   SY_RETURN_IF_ERROR(ValidateStep(request, limits));
   SY_ASSIGN_OR_RETURN(const bool copied,
-                      NeedCopies(*options_.device, options_.device_name, request));
+                      NeedCopies(current_->rank().device(), options_.device_name, request));
   if (copied) {
     limits.host_memory = true;
     limits.y_on_stream = false;
@@ -297,18 +298,70 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   Slot& slot = slots_[index];
   StepRequest part = request;
   if (copied) SY_RETURN_IF_ERROR(CopyIn(slot, &part));
-  const MutexLock lock(mutex_);
-  if (!copied) SY_RETURN_IF_ERROR(Prepare(request));
-  SY_RETURN_IF_ERROR(MakeRounds(part, &slot.rounds));
-  slot.group = current_.group;
+  slot.copied = copied;
+  SY_RETURN_IF_ERROR(
+      current_->rank().Use([&](RankTurn& turn) { return Enqueue(request, part, slot, turn); }));
+  slot.group = current_;
   slot.places = places_;
   slot.epoch = served_.plan.epoch;
-  SY_RETURN_IF_ERROR(options_.stream->Record(slot.event.get()));
-  if (request.y_on_stream) SY_RETURN_IF_ERROR(options_.stream->Precede(request.stream));
   slot.used = true;
-  slot.copied = copied;
   ++slot.generation;
   return StepTicket{.slot = index, .generation = slot.generation};
+}
+
+absl::Status CollectiveRunner::Enqueue(const StepRequest& request, const StepRequest& part,
+                                       Slot& slot, RankTurn& turn) {
+  if (!slot.copied) SY_RETURN_IF_ERROR(Prepare(request, turn.stream()));
+  if (slot.event_of != takeovers_) {
+    slot.event = turn.stream().MakeEvent();
+    slot.event_of = takeovers_;
+  }
+  SY_RETURN_IF_ERROR(MakeRounds(part, turn, &slot.rounds));
+  SY_RETURN_IF_ERROR(turn.stream().Record(slot.event.get()));
+  return request.y_on_stream ? turn.stream().Precede(request.stream) : absl::OkStatus();
+}
+
+absl::StatusOr<std::uint64_t> CollectiveRunner::MakeRound(const StepRequest& round, RankTurn& turn,
+                                                          TimePoint until) {
+  const LoggedStep wanted{.group = current_->rank().group(),
+                          .layer = round.layer,
+                          // Several sources cannot know each other's tokens.
+                          .cover = options_.grant.group.sources == 1
+                                       ? std::max(round.tokens, 1)
+                                       : current_->options().facts.tokens_max,
+                          .epoch = served_.plan.epoch.value & LoggedStep::kEpochMask};
+  return turn.MakeStep(wanted,
+                       {.tokens = round.tokens,
+                        .x = round.x,
+                        .ids = round.ids,
+                        .weights = round.weights,
+                        .y = round.y,
+                        .places = places_ == nullptr ? nullptr : places_->Of(round.layer),
+                        .y_dtype = options_.grant.request.y_dtype},
+                       until);
+}
+
+// The step's error is that of its first round. Later ones leave the earlier ones running,
+// so that the step is to be taken like any other, and then says so.
+absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, RankTurn& turn,
+                                          StepRounds* rounds) {
+  rounds->Begin(current_->options().facts.tokens_max);
+  const TimePoint until = Now() + options_.grant.request.step_deadline;
+  std::int32_t first = 0;
+  do {
+    const StepRequest round = RoundOf(request, served_.plan.shape, options_.grant.request.y_dtype,
+                                      first, rounds->at_once);
+    const absl::StatusOr<std::uint64_t> made =
+        MakeRound(round, turn, rounds->numbers.empty() ? TimePoint::min() : until);
+    if (!made.ok()) {
+      if (rounds->numbers.empty()) return made.status();
+      rounds->failed = made.status();
+      return absl::OkStatus();
+    }
+    rounds->numbers.push_back(*made);
+    first += round.tokens;
+  } while (first < request.tokens);
+  return absl::OkStatus();
 }
 
 bool CollectiveRunner::InFlight(const SourceGroup* group, Epoch epoch) const {
@@ -345,11 +398,11 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   slot.used = false;
   const std::shared_ptr<SourceGroup> group = std::move(slot.group);
   SY_RETURN_IF_ERROR(slot.event->status());
-  const absl::Status fault = group->exchange().Fault();
+  const absl::Status fault = group->rank().exchange().Fault();
   // Steps before the one that failed are results, unless their own ids were wrong.
   if (fault.ok() || slot.rounds.numbers.back() < StepOfFault(fault)) {
     SY_RETURN_IF_ERROR(slot.rounds.failed);
-    SY_RETURN_IF_ERROR(CheckRounds(slot, group.get(), group->exchange()));
+    SY_RETURN_IF_ERROR(CheckRounds(slot, group->rank()));
     if (slot.copied) slot.copies->Give();
     return absl::OkStatus();
   }
@@ -366,13 +419,7 @@ void CollectiveRunner::Close(TimePoint /*now*/) {
   for (const Slot& slot : slots_) {
     if (slot.used && !slot.event->done()) (void)slot.event->Wait(kDeviceMax);
   }
-  {
-    const MutexLock lock(mutex_);
-    stopping_ = true;
-    stopped_.NotifyAll();
-    if (current_.group != nullptr) current_.group->log().WakeAll();
-    LetGo();
-  }
+  LetGo();
   for (const Former& former : former_) (void)former.ended->Wait(kDeviceMax);
   former_.clear();
   forming_.reset();

@@ -1,15 +1,16 @@
-// The runner of the collective binding: this source is a rank of a group that makes steps in
-// lockstep (worker/device/exchange.h). Submit appends the step to the log that all ranks follow,
-// and enqueues this rank's part on a stream of the device; no message is sent for a step.
-//
-// Where the group has several sources, a step that another one appended is this one's too. Submit
-// joins it if it is of the same layer and this source has not made its part yet; otherwise, and
-// when no Submit comes, this rank takes part with no tokens (the idle thread).
+// The runner of the collective binding: this source has a rank in a group that makes steps in
+// lockstep (worker/device/exchange.h), one of its own or that of a worker of its process. Submit
+// appends the step to the log that all ranks follow, or joins one that another source has appended,
+// and enqueues this rank's part on a stream of the device (worker/collective/source_rank.h); no
+// message is sent for a step.
 //
 // Epochs: a plan with the same workers in the same places is bound at all of them, and later steps
 // name it. Any other plan needs a new group, which forms beside the steps of the former one. When a
 // step fails, or a worker or another source is lost, the group has ended: its steps in flight fail,
 // and a new one is formed, on the plan of then.
+//
+// A group is of a plan, and so is whether the source shares its worker's rank: where the plan does
+// not have that worker, the source has a rank of its own.
 //
 // A step of more tokens than the group takes at once (CollectiveGroup::tokens_max) goes in rounds,
 // each a step of the group.
@@ -25,20 +26,20 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 #include "core/base/clock.h"
-#include "core/base/mutex.h"
 #include "core/resolve/collective_group.h"
 #include "core/session_messages.h"
+#include "worker/collective/source/own_rank.h"
 #include "worker/collective/source/source_group.h"
 #include "worker/collective/source/step_places.h"
 #include "worker/collective/source/step_rounds.h"
 #include "worker/collective/source/step_tensors.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/session_channel.h"
 #include "worker/source/step_runner.h"
@@ -49,7 +50,8 @@ struct CollectiveRunnerOptions {
   SessionChannel* channel = nullptr;      // outlives the runner
   std::shared_ptr<DeviceBackend> device;  // where the tensors lie
   std::string device_name;                // for error texts
-  std::unique_ptr<Stream> stream;         // of the device; wakes the source
+  std::shared_ptr<SourceLane> lane;       // of the device; wakes the source
+  std::shared_ptr<RankHost> host;         // the worker of this process; null: there is none
   std::string ring_dir;                   // of sockets
   std::function<void()> wake;             // from any thread
   SessionGrant grant;
@@ -89,48 +91,35 @@ class CollectiveRunner final : public StepRunner {
     std::shared_ptr<const StepPlaces> places;
     Epoch epoch;
     StepRounds rounds;
-    std::unique_ptr<DeviceEvent> event;
+    std::unique_ptr<DeviceEvent> event;   // of the stream of the group's rank
+    std::uint64_t event_of = 0;           // takeovers_ when it was made
     std::unique_ptr<HostTensors> copies;  // of steps whose tensors the device does not reach
     bool copied = false;                  // this step is one
   };
-  // A group whose steps this source makes.
-  struct Joined {
-    std::shared_ptr<SourceGroup> group;
-    std::uint64_t next = 0;   // number in the log that this rank looks at next
-    std::uint64_t steps = 0;  // that it has made
-  };
-
   [[nodiscard]] absl::Status CheckOpen() const;
   absl::Status CopyIn(Slot& slot, StepRequest* request) const;
   // The device reads the tensors itself, after the caller's work.
-  absl::Status Prepare(const StepRequest& request) SY_REQUIRES(mutex_);
+  absl::Status Prepare(const StepRequest& request, Stream& stream);
+  // Enqueues the step with the event of its slot behind it.
+  absl::Status Enqueue(const StepRequest& request, const StepRequest& part, Slot& slot,
+                       RankTurn& turn);
   [[nodiscard]] absl::StatusOr<std::uint32_t> FreeSlot() const;
   [[nodiscard]] const Slot* Find(const StepTicket& ticket) const;
   [[nodiscard]] bool InFlight(const SourceGroup* group, Epoch epoch) const;
-  // Finds the group's step for a request, making the steps before it without tokens, and waits
-  // until `until` for room in the stream. An error of the stream claims nothing.
-  absl::StatusOr<LoggedStep> Claim(LayerId layer, std::int32_t tokens, TimePoint until)
-      SY_REQUIRES(mutex_);
-  absl::Status MakeStep(const LoggedStep& step, const StepRequest* request) SY_REQUIRES(mutex_);
-  absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(mutex_);
-  absl::Status MakeRound(const StepRequest& round, TimePoint until) SY_REQUIRES(mutex_);
-  // Ends the group, whose steps are no results from here on. Returns `why`.
-  absl::Status End(absl::Status why) SY_REQUIRES(mutex_);
-  absl::Status MakeRounds(const StepRequest& request, StepRounds* rounds) SY_REQUIRES(mutex_);
+  absl::StatusOr<std::uint64_t> MakeRound(const StepRequest& round, RankTurn& turn,
+                                          TimePoint until);
+  absl::Status MakeRounds(const StepRequest& request, RankTurn& turn, StepRounds* rounds);
   // Whether the ids of a step that has ended were right.
-  [[nodiscard]] absl::Status CheckRounds(const Slot& slot, const SourceGroup* group,
-                                         const Exchange& exchange) const;
+  [[nodiscard]] absl::Status CheckRounds(const Slot& slot, SourceRank& rank) const;
   void Form(const PlanUpdate& on);
   bool FollowForming(TimePoint now);
   absl::Status TakeOver(const std::shared_ptr<SourceGroup>& formed);
   bool FollowPlan(TimePoint now);
   bool LookForEnd(TimePoint now);
   // Keeps the current group until its steps have ended.
-  void LetGo() SY_REQUIRES(mutex_);
-  void Leave(const absl::Status& why);
-  void RunIdle();
-  bool SkipOthers(const SourceGroup* group) SY_REQUIRES(mutex_);
-  void LookBehind(const std::shared_ptr<SourceGroup>& group, std::uint64_t next);
+  void LetGo();
+  static absl::StatusOr<std::shared_ptr<const StepPlaces>> MakePlaces(SourceRank& rank,
+                                                                      const Plan& plan);
 
   const CollectiveRunnerOptions options_;
   bool closed_ = false;
@@ -153,14 +142,9 @@ class CollectiveRunner final : public StepRunner {
     std::unique_ptr<DeviceEvent> ended;
   };
   std::vector<Former> former_;
+  std::shared_ptr<SourceGroup> current_;  // whose steps this source makes; null: none
+  std::uint64_t takeovers_ = 0;           // groups that were current
   std::vector<Slot> slots_;
-
-  // The idle thread makes steps too.
-  mutable Mutex mutex_;
-  Joined current_ SY_GUARDED_BY(mutex_);
-  bool stopping_ SY_GUARDED_BY(mutex_) = false;
-  CondVar stopped_;
-  std::thread idle_;
 };
 
 }  // namespace switchyard

@@ -99,7 +99,13 @@ SourceGroup::~SourceGroup() {
     Changed();
   }
   thread_.join();
-  // The streams first: they call the workers' sinks until they are gone.
+  // The rank first, whose thread may end the group. The streams call the workers' sinks until they
+  // are gone.
+  {
+    const MutexLock lock(mutex_);
+    has_rank_ = false;
+  }
+  rank_.reset();
   for (const auto& worker : workers_) worker->stream.reset();
 }
 
@@ -145,12 +151,23 @@ absl::Status SourceGroup::WaitForAll(TimePoint until, absl::string_view what, Th
   }
 }
 
-absl::Status SourceGroup::TryForm() {
+absl::Status SourceGroup::CheckHost() const {
+  const std::string& host =
+      options_.grant.group.hosts.at(static_cast<std::size_t>(options_.grant.group.source));
+  if (options_.host != nullptr && options_.host->worker_id() == host) return absl::OkStatus();
+  return MakeError(
+      absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
+      absl::StrFormat("worker %s is named as the host of this source, whose client %s; open the "
+                      "client with that worker of its process, or name no host",
+                      host,
+                      options_.host == nullptr
+                          ? "has none"
+                          : absl::StrCat("has worker ", options_.host->worker_id())),
+      {{"worker", host}});
+}
+
+JoinRequest SourceGroup::MakeRequest() const {
   const SessionGrant& grant = options_.grant;
-  const TimePoint until = Now() + options_.timeout;
-  const std::int32_t rank = options_.facts.workers + grant.group.source;
-  SY_ASSIGN_OR_RETURN(codecs_, GroupCodecs::Make(*options_.device, options_.facts));
-  SY_ASSIGN_OR_RETURN(exchange_, options_.device->MakeExchange(SpecOf(options_.facts), rank));
   JoinRequest request;
   request.attach.session = grant.session;
   request.attach.cookie = grant.cookie;
@@ -166,29 +183,66 @@ absl::Status SourceGroup::TryForm() {
   request.group = grant.group;
   request.source = grant.request.source;
   request.combine_dtype = grant.request.combine_dtype;
-  request.key = exchange_->key();
+  return request;
+}
+
+absl::Status SourceGroup::TryForm() {
+  const TimePoint until = Now() + options_.timeout;
+  const CollectiveGroup& facts = options_.facts;
+  const std::int32_t source = options_.grant.group.source;
+  JoinRequest request = MakeRequest();
+  std::unique_ptr<Exchange> exchange;  // null: the worker of this process has it
+  if (facts.HasRankOf(source)) {
+    const std::int32_t rank = facts.source_ranks.at(static_cast<std::size_t>(source));
+    SY_ASSIGN_OR_RETURN(exchange, options_.device->MakeExchange(SpecOf(facts), rank));
+    request.key = exchange->key();
+  } else {
+    SY_RETURN_IF_ERROR(CheckHost());
+  }
   SY_RETURN_IF_ERROR(JoinWorkers(std::move(request), until));
   SY_RETURN_IF_ERROR(WaitForAll(until,
                                 "waits for the group's other sources, which have not joined it",
                                 [this](const Worker&) { return source_keys_.has_value(); }));
-  GroupKeys keys;
-  {
-    const MutexLock lock(mutex_);
-    for (const auto& worker : workers_) keys.keys.push_back(worker->key);
-    keys.keys.insert(keys.keys.end(), source_keys_->keys.begin(), source_keys_->keys.end());
-    keys.log = source_keys_->log;
-    keys.group = number_ = source_keys_->group;
-  }
-  SY_RETURN_IF_ERROR(exchange_->Join(keys.keys, grant.request.step_deadline));
-  {
-    const MutexLock lock(mutex_);
-    joined_ = true;
-  }
-  SY_ASSIGN_OR_RETURN(log_, SharedLog::Open(keys.log, options_.ring_dir));
-  first_step_ = log_->log().end();
+  const GroupKeys keys = KeysOfAll();
+  if (exchange != nullptr) SY_RETURN_IF_ERROR(MakeOwnRank(std::move(exchange), keys));
   for (const auto& worker : workers_) worker->stream->SendKeys(keys);
-  return WaitForAll(until, "does not make the group's steps",
-                    [](const Worker& worker) { return worker.ready; });
+  SY_RETURN_IF_ERROR(WaitForAll(until, "does not make the group's steps",
+                                [](const Worker& worker) { return worker.ready; }));
+  return rank_ == nullptr ? ShareRank() : absl::OkStatus();
+}
+
+GroupKeys SourceGroup::KeysOfAll() const {
+  const MutexLock lock(mutex_);
+  GroupKeys keys{.keys = {}, .log = source_keys_->log, .group = source_keys_->group};
+  for (const auto& worker : workers_) keys.keys.push_back(worker->key);
+  keys.keys.insert(keys.keys.end(), source_keys_->keys.begin(), source_keys_->keys.end());
+  return keys;
+}
+
+absl::Status SourceGroup::MakeOwnRank(std::unique_ptr<Exchange> exchange, const GroupKeys& keys) {
+  OwnRank::Options own;
+  own.lane = options_.lane;
+  own.device = options_.device;
+  SY_ASSIGN_OR_RETURN(own.codecs, GroupCodecs::Make(*options_.device, options_.facts));
+  SY_RETURN_IF_ERROR(exchange->Join(keys.keys, options_.grant.request.step_deadline));
+  own.exchange = std::move(exchange);
+  SY_ASSIGN_OR_RETURN(own.log, SharedLog::Open(keys.log, options_.ring_dir));
+  own.group = keys.group;
+  own.alone = options_.grant.group.sources == 1;
+  own.idle_after = options_.idle_after;
+  own.fail = [this](const absl::Status& why) { Abandon(why); };
+  rank_ = std::make_shared<OwnRank>(std::move(own));
+  const MutexLock lock(mutex_);
+  has_rank_ = true;
+  return absl::OkStatus();
+}
+
+absl::Status SourceGroup::ShareRank() {
+  SY_ASSIGN_OR_RETURN(rank_, options_.host->RankOf(options_.grant.group.id,
+                                                   options_.grant.plan.epoch, options_.wake));
+  const MutexLock lock(mutex_);
+  has_rank_ = true;
+  return absl::OkStatus();
 }
 
 // The first worker last, which is told what logs the others follow: it chooses the group's.
@@ -240,7 +294,7 @@ void SourceGroup::Abandon(const absl::Status& why) {
     const MutexLock lock(mutex_);
     if (state_ == State::kEnded) return;
     if (why_.ok()) why_ = why;
-    LoseAll(options_.facts.workers + options_.grant.group.source);
+    LoseAll(options_.facts.source_ranks.at(static_cast<std::size_t>(options_.grant.group.source)));
     state_ = State::kEnded;
     Changed();
   }
@@ -249,11 +303,10 @@ void SourceGroup::Abandon(const absl::Status& why) {
 
 // The group makes no more steps: those that run need not wait until their patience ends.
 void SourceGroup::LoseAll(std::int32_t first) {
-  if (!joined_) return;
-  exchange_->Lose(first);
-  for (std::int32_t r = 0; r < options_.facts.workers + options_.facts.sources; ++r) {
-    exchange_->Lose(r);
-  }
+  if (!has_rank_) return;
+  Exchange& exchange = rank_->exchange();
+  exchange.Lose(first);
+  for (std::int32_t r = 0; r < options_.facts.ranks(); ++r) exchange.Lose(r);
 }
 
 absl::Status GroupEnded(const absl::Status& why) {

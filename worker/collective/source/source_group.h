@@ -22,8 +22,8 @@
 #include "core/base/mutex.h"
 #include "core/resolve/collective_group.h"
 #include "core/session_messages.h"
-#include "worker/collective/group_codecs.h"
-#include "worker/collective/shared_log.h"
+#include "worker/collective/source/own_rank.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/device_backend.h"
 #include "worker/source/session_channel.h"
 
@@ -34,11 +34,14 @@ class SourceGroup {
   struct Options {
     SessionChannel* channel = nullptr;  // these two outlive the group
     DeviceBackend* device = nullptr;    // where the source's tensors lie
+    std::shared_ptr<SourceLane> lane;   // of that device, for a rank of its own
+    std::shared_ptr<RankHost> host;     // the worker of this process; null: there is none
     std::string ring_dir;               // of sockets
     SessionGrant grant;                 // with the plan to form the group on
     CollectiveGroup facts;              // of that plan
     std::function<void()> wake;         // from any thread
     Duration timeout = std::chrono::seconds(10);
+    Duration idle_after{};  // as OwnRank
   };
   // Begins at once.
   explicit SourceGroup(Options options);
@@ -51,13 +54,8 @@ class SourceGroup {
   // Why it has ended: what a worker refused or lost; kUnavailable for all that may be mended.
   [[nodiscard]] absl::Status why() const;
 
-  // REQUIRES, of these five: it has been ready.
-  [[nodiscard]] Exchange& exchange() { return *exchange_; }
-  [[nodiscard]] StepCodecs CodecsOf(LayerId layer) const { return codecs_.Of(layer); }
-  [[nodiscard]] StepLog& log() { return log_->log(); }
-  [[nodiscard]] std::uint32_t number() const { return number_; }
-  // No step of the group has a lower number in the log.
-  [[nodiscard]] std::uint64_t first_step() const { return first_step_; }
+  // What makes this source's steps. REQUIRES: it has been ready.
+  [[nodiscard]] SourceRank& rank() { return *rank_; }
   [[nodiscard]] const Options& options() const { return options_; }
 
   // The workers bind one more epoch, of a plan with the same group.
@@ -74,7 +72,13 @@ class SourceGroup {
 
   void Form();
   absl::Status TryForm();
+  [[nodiscard]] absl::Status CheckHost() const;
+  [[nodiscard]] JoinRequest MakeRequest() const;
   absl::Status JoinWorkers(JoinRequest request, TimePoint until);
+  // The rank, once the keys of all are known.
+  absl::Status MakeOwnRank(std::unique_ptr<Exchange> exchange, const GroupKeys& keys);
+  absl::Status ShareRank();
+  [[nodiscard]] GroupKeys KeysOfAll() const;
   // Waits until `there` holds of every worker.
   template <typename There>
   absl::Status WaitForAll(TimePoint until, absl::string_view what, There there);
@@ -83,19 +87,15 @@ class SourceGroup {
   void LoseAll(std::int32_t first) SY_REQUIRES(mutex_);
 
   const Options options_;
-  // Set by the forming thread before the state is kReady.
-  GroupCodecs codecs_;
-  std::unique_ptr<Exchange> exchange_;
-  std::unique_ptr<SharedLog> log_;
-  std::uint32_t number_ = 0;
-  std::uint64_t first_step_ = 0;
+  // Set by the forming thread before has_rank_ and the state kReady.
+  std::shared_ptr<SourceRank> rank_;  // nobody else keeps it
 
   mutable Mutex mutex_;
   CondVar changed_;
   State state_ SY_GUARDED_BY(mutex_) = State::kForming;
   absl::Status why_ SY_GUARDED_BY(mutex_);
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
-  bool joined_ SY_GUARDED_BY(mutex_) = false;  // exchange_ is constant from then on
+  bool has_rank_ SY_GUARDED_BY(mutex_) = false;
   std::optional<SourceKeys> source_keys_ SY_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Worker>> workers_;  // constant; their contents under mutex_
 

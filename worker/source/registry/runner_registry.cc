@@ -102,8 +102,11 @@ MadeRunner MakeCollective(const RunnerParts& parts, SessionGrant grant,
   options.channel = parts.channel;
   options.device = parts.tensors != nullptr ? parts.tensors : parts.device;
   options.device_name = parts.tensors_name;
-  SY_ASSIGN_OR_RETURN(options.stream, options.device->MakeStream(
-                                          {.work_class = WorkClass::kDecode, .on_progress = wake}));
+  options.lane = std::make_shared<SourceLane>();
+  SY_ASSIGN_OR_RETURN(
+      options.lane->stream,
+      options.device->MakeStream({.work_class = WorkClass::kDecode, .on_progress = wake}));
+  options.host = parts.rank_host;
   options.ring_dir = parts.ring_dir;
   options.wake = std::move(wake);
   options.grant = std::move(grant);

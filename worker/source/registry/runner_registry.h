@@ -11,6 +11,7 @@
 #include "core/rng.h"
 #include "core/session_messages.h"
 #include "core/tracing/trace_sink.h"
+#include "worker/collective/source_rank.h"
 #include "worker/device/device_backend.h"
 #include "worker/routing/own_experts.h"
 #include "worker/source/session_channel.h"
@@ -38,6 +39,8 @@ struct RunnerParts {
   TraceSink* traces = nullptr;  // p2p; null: no step is traced
   TransportChoice transport_choice = TransportChoice::kAuto;
   std::string ring_dir{};  // collective; of the sockets of groups, as the transport's
+  // collective: the worker of this process, whose ranks its sources share. Null: there is none.
+  std::shared_ptr<RankHost> rank_host{};
   // Rows for this process's own worker then skip the ring.
   OwnExperts* own_experts = nullptr;  // of a worker that is a gateway; else nullptr
   std::string own_worker_id{};        // likewise

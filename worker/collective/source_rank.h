@@ -1,0 +1,82 @@
+// What makes a source's part of its group's steps, in the order of the log: a rank of its own on a
+// stream of its own (source/own_rank.h), or the rank of a worker in its process, on the worker's
+// stream and together with the worker's part (expert/hosted_rank.h).
+//
+//   SourceRank::Use -> { RankTurn::MakeStep }*, events of its stream -> Retire
+//
+// Steps that another source appended are this one's too: MakeStep joins the next step of the group
+// if it is of the same layer and epoch and large enough, and makes those before it without tokens.
+// A source that does not come in time takes part without tokens by itself.
+//
+// Thread-safe, but for what RankTurn says.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+#include "core/base/clock.h"
+#include "core/group_messages.h"
+#include "core/ids.h"
+#include "worker/collective/step_log.h"
+#include "worker/device/device_backend.h"
+#include "worker/device/exchange.h"
+
+namespace switchyard {
+
+// A rank's stream and its place in the log, for as long as one Use of it runs.
+class RankTurn {
+ public:
+  // For events, copies, and the order with streams of the caller's.
+  [[nodiscard]] virtual Stream& stream() = 0;
+  // Finds the group's step for `wanted`, or appends it, and enqueues this rank's part, of which
+  // cover, layer, codecs and experts are filled in. Waits until `until` for room in the stream; the
+  // rank may make other steps meanwhile. Returns the step's number in the group, from 0. Errors:
+  // kResourceExhausted (NO_CREDITS) without room, and when the workers are thousands of steps
+  // behind: nothing has happened; all others end the group.
+  virtual absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const ExchangeStep& part,
+                                                 TimePoint until) = 0;
+
+ protected:
+  ~RankTurn() = default;
+};
+
+class SourceRank {
+ public:
+  virtual ~SourceRank() = default;
+
+  // Runs `work` while nobody else enqueues on the rank's stream; it waits for nothing but MakeStep.
+  // Errors: kUnavailable (WORKER_LOST) if the rank makes no steps any more; those of `work`.
+  virtual absl::Status Use(absl::FunctionRef<absl::Status(RankTurn&)> work) = 0;
+  // Makes no further step. Those that have begun go on.
+  virtual void Retire() = 0;
+
+  // Its device; tensors of steps are memory that it reaches.
+  [[nodiscard]] virtual DeviceBackend& device() const = 0;
+  [[nodiscard]] virtual Exchange& exchange() = 0;
+  // The group's number in the log.
+  [[nodiscard]] virtual std::uint32_t group() const = 0;
+  // That it has made, those without tokens included.
+  [[nodiscard]] virtual std::uint64_t steps() const = 0;
+};
+
+// A worker of this process as the sources of the process see it.
+class RankHost {
+ public:
+  virtual ~RankHost() = default;
+
+  [[nodiscard]] virtual const std::string& worker_id() const = 0;
+  // The worker's rank in a group that it has formed on `epoch`, for a source that shares it. `wake`
+  // is called from any thread when steps have ended. The rank may outlive the worker, and is of no
+  // use then. Errors: kUnavailable (WORKER_LOST) if there is no such group here, which is so, too,
+  // when the worker of that id runs in another process.
+  virtual absl::StatusOr<std::shared_ptr<SourceRank>> RankOf(const GroupId& id, Epoch epoch,
+                                                             std::function<void()> wake) = 0;
+};
+
+}  // namespace switchyard
