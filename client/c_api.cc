@@ -10,10 +10,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 
+#include "client/c_handles.h"
 #include "client/c_structures.h"
 #include "client/c_worker.h"
 #include "client/client.h"
-#include "client/handle_pool.h"
 #include "client/status_json.h"
 #include "client/switchyard.h"
 #include "core/base/error.h"
@@ -21,62 +21,10 @@
 #include "core/base/product_version.h"
 #include "core/resolve/mode_resolver.h"
 
-struct sy_session {
-  sy_client* client = nullptr;
-  // Steps hold it too: a step may outlive the close of its session. Guarded by the client's mutex;
-  // nullptr: closed.
-  std::shared_ptr<switchyard::MoeSession> session;
-};
-
-struct sy_step {
-  sy_client* client = nullptr;
-  // Guarded by the client's mutex; nullptr: the step is complete.
-  std::shared_ptr<switchyard::MoeSession> session;
-  switchyard::StepTicket ticket;
-};
-
-struct sy_client {
-  switchyard::ClientOptions options;
-  std::unique_ptr<switchyard::Client> client;  // goes after the sessions, which use it
-  mutable switchyard::Mutex mutex;
-  absl::Status last_error SY_GUARDED_BY(mutex);
-  switchyard::HandlePool<sy_session> sessions SY_GUARDED_BY(mutex);
-  switchyard::HandlePool<sy_step> steps SY_GUARDED_BY(mutex);
-
-  sy_code Keep(const absl::Status& status) {
-    if (!status.ok()) {
-      const switchyard::MutexLock lock(mutex);
-      // Kept also after later successes, until the next failure, as the header promises.
-      last_error = status;
-    }
-    return static_cast<sy_code>(status.code());
-  }
-  // The session of a handle; nullptr when the handle has ended.
-  template <typename Handle>
-  std::shared_ptr<switchyard::MoeSession> SessionOf(const Handle* handle) const {
-    const switchyard::MutexLock lock(mutex);
-    return handle->session;
-  }
-  // The same, and ends the handle: the next call with it gets nullptr.
-  template <typename Handle>
-  std::shared_ptr<switchyard::MoeSession> End(Handle* handle) {
-    const switchyard::MutexLock lock(mutex);
-    std::shared_ptr<switchyard::MoeSession> session = std::move(handle->session);
-    handle->session = nullptr;
-    // Once only: a second call with the same handle finds no session.
-    if (session != nullptr) PoolOf(handle).End(handle);
-    return session;
-  }
-  switchyard::HandlePool<sy_session>& PoolOf(const sy_session* /*handle*/) SY_REQUIRES(mutex) {
-    return sessions;
-  }
-  switchyard::HandlePool<sy_step>& PoolOf(const sy_step* /*handle*/) SY_REQUIRES(mutex) {
-    return steps;
-  }
-};
-
 namespace {
 
+using switchyard::BadField;
+using switchyard::ClosedSession;
 using switchyard::CopyOut;
 using switchyard::MakeError;
 using switchyard::ReadStructure;
@@ -95,25 +43,11 @@ constexpr std::uint32_t kClientOptionsSize4 = offsetof(sy_client_options, worker
 constexpr std::uint32_t kSessionOptionsSize1 = offsetof(sy_session_options, binding);
 constexpr std::uint32_t kSessionOptionsSize2 = offsetof(sy_session_options, fp8_sums);
 constexpr std::uint32_t kSessionOptionsSize3 = offsetof(sy_session_options, hosts);
-constexpr std::uint32_t kStepRequestSize1 = offsetof(sy_step_request, stream);
-constexpr std::uint32_t kStepRequestSize2 = offsetof(sy_step_request, y_on_stream);
 static_assert(kClientOptionsSize1 == 48 && kClientOptionsSize2 == 64 && kClientOptionsSize3 == 72 &&
               kClientOptionsSize4 == 80 && kSessionOptionsSize1 == 48 &&
-              kSessionOptionsSize2 == 72 && kSessionOptionsSize3 == 80 && kStepRequestSize1 == 88 &&
-              kStepRequestSize2 == 96);
+              kSessionOptionsSize2 == 72 && kSessionOptionsSize3 == 80);
 
 std::string TextOf(const char* text) { return text == nullptr ? std::string() : std::string(text); }
-
-absl::Status BadField(absl::string_view field) {
-  return MakeError(absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
-                   absl::StrCat(field, " is not valid; see switchyard.h"),
-                   {{"field", std::string(field)}});
-}
-
-absl::Status ClosedSession() {
-  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
-                   "the session is closed; open another");
-}
 
 absl::Status UsedStep() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
@@ -152,25 +86,6 @@ absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessio
                     .sources = static_cast<std::int32_t>(std::max(options.sources, 1U)),
                     .hosts = HostsOf(options.hosts)};
   return absl::OkStatus();
-}
-
-switchyard::StepRequest RequestOf(const sy_step_request& request) {
-  switchyard::StepRequest step;
-  step.layer = switchyard::LayerId{request.layer};
-  step.tokens = request.tokens;
-  step.x = request.x;
-  step.x_stride = request.x_stride;
-  step.ids = request.ids;
-  step.ids_stride = request.ids_stride;
-  step.weights = request.weights;
-  step.weights_stride = request.weights_stride;
-  step.top_k = request.top_k;
-  step.y = request.y;
-  step.y_stride = request.y_stride;
-  step.deadline = std::chrono::milliseconds(request.deadline_ms);
-  step.stream = request.stream;
-  step.y_on_stream = request.y_on_stream != 0;
-  return step;
 }
 
 std::optional<switchyard::ModeChoice> ChoiceOf(std::uint32_t choice) {
@@ -271,17 +186,13 @@ sy_code sy_submit(sy_session* session, const sy_step_request* request, sy_step**
   if (session == nullptr || out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
   sy_client* const client = session->client;
-  sy_step_request given;
-  if (!ReadStructure(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
-    return client->Keep(BadField("request.size"));
-  }
+  const auto wanted = switchyard::ReadStepRequest(request);
+  if (!wanted.has_value()) return client->Keep(BadField("request.size"));
   auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
-  const auto ticket = open->Submit(RequestOf(given));
+  const auto ticket = open->Submit(*wanted);
   if (!ticket.ok()) return client->Keep(ticket.status());
-  const switchyard::MutexLock lock(client->mutex);
-  *out = client->steps.Take();
-  **out = {client, std::move(open), *ticket};
+  *out = client->KeepStep(std::move(open), *ticket);
   return SY_OK;
 }
 
@@ -307,13 +218,11 @@ sy_code sy_wait(sy_step* step) {
 sy_code sy_run(sy_session* session, const sy_step_request* request, uint32_t retry_ms) {
   if (session == nullptr) return SY_INVALID_ARGUMENT;
   sy_client* const client = session->client;
-  sy_step_request given;
-  if (!ReadStructure(request, {kStepRequestSize1, kStepRequestSize2}, &given)) {
-    return client->Keep(BadField("request.size"));
-  }
+  const auto wanted = switchyard::ReadStepRequest(request);
+  if (!wanted.has_value()) return client->Keep(BadField("request.size"));
   const auto open = client->SessionOf(session);
   if (open == nullptr) return client->Keep(ClosedSession());
-  return client->Keep(open->Run(RequestOf(given), std::chrono::milliseconds(retry_ms)));
+  return client->Keep(open->Run(*wanted, std::chrono::milliseconds(retry_ms)));
 }
 
 size_t sy_session_status(sy_session* session, char* buffer, size_t size) {

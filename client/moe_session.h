@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -66,6 +67,11 @@ class MoeSession {
   // Blocks until the step has ended, which its deadline bounds: y is complete, or the error says
   // why not.
   absl::Status Wait(Ticket ticket) { return source_->Wait(session_, ticket); }
+
+  // As Source::UseGraphs.
+  absl::Status UseGraphs(absl::FunctionRef<absl::Status(StepGraphs&)> work) {
+    return source_->UseGraphs(session_, work);
+  }
 
   // Submit and Wait in one. After an error that another attempt can mend (MayRetry) tries again
   // until `retry_for` has passed, with pauses that grow from 20 ms to half a second; zero: one

@@ -114,6 +114,10 @@ def load(path):
     for name in ("sy_session_status", "sy_last_error"):
         getattr(library, name).argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
         getattr(library, name).restype = ctypes.c_size_t
+    request = ctypes.POINTER(StepRequest)
+    for name, more in (("open", [pointers]), ("add", [request]), ("begin_launch", [pointer]),
+                       ("end_launch", [pointer, pointers]), ("state", [ctypes.POINTER(ctypes.c_uint32)]), ("close", [])):
+        getattr(library, "sy_graph_" + name).argtypes = [pointer, *more]
     library.sy_worker_open.argtypes = [ctypes.POINTER(WorkerOptions), pointers, ctypes.c_char_p, ctypes.c_size_t]
     library.sy_worker_status.argtypes = [pointer, ctypes.c_char_p, ctypes.c_size_t]
     library.sy_worker_status.restype = ctypes.c_size_t

@@ -32,8 +32,9 @@ MIB = 1 << 20
 
 
 class Client:
-    def __init__(self, library, address, device=None, gateway=False, busy_poll_us=0, worker=None):
-        self.library, self.handle, self.hosts = library, ctypes.c_void_p(), HOSTED if worker else None
+    def __init__(self, library, address, device=None, gateway=False, busy_poll_us=0, worker=None, hosts=None, source=0):
+        self.library, self.handle = library, ctypes.c_void_p()
+        self.hosts, self.source, self.groups = hosts or ([HOSTED] if worker else []), source, 0
         where = {"gateway": address.encode()} if gateway else {"coordinator": address.encode()}
         options = stamped(ClientOptions8, net_devices=b"lo", busy_poll_us=busy_poll_us,
                           device=device.encode() if device else None, worker=worker, **where)
@@ -43,10 +44,14 @@ class Client:
     def error(self):
         return text_of(self.library.sy_last_error, self.handle)
 
-    def session(self, phase, mode, y_dtype=F32, binding=P2P, max_tokens=0):
-        session = ctypes.c_void_p()
-        options = stamped(SessionOptions8, phase=phase, mode=mode, y_dtype=y_dtype, step_deadline_ms=20000,
-                          binding=binding, max_tokens=max_tokens, hosts=self.hosts if binding == COLLECTIVE else None)
+    def session(self, phase, mode, y_dtype=F32, binding=P2P, max_tokens=0, deadline_ms=20000):
+        session, grouped = ctypes.c_void_p(), {}
+        if binding == COLLECTIVE and self.hosts:
+            self.groups += 1  # all ranks open the same sessions in the same order
+            grouped = {"group": b"group-%d" % self.groups, "source": self.source, "sources": len(self.hosts),
+                       "hosts": b",".join(self.hosts)}
+        options = stamped(SessionOptions8, phase=phase, mode=mode, y_dtype=y_dtype, step_deadline_ms=deadline_ms,
+                          binding=binding, max_tokens=max_tokens, **grouped)
         options.abi_version = 8
         code = self.library.sy_session_open(self.handle, options, ctypes.byref(session))
         assert code == OK, self.error()
@@ -87,12 +92,46 @@ class Session:
 
 
 HOSTED = b"hosted"  # the worker of this process
+
+
+class Graph:
+    """Steps of a session in a graph of PyTorch: `record(graph)` adds them while a stream is captured."""
+
+    def __init__(self, session, record):
+        self.session, self.library, self.handle = session, session.library, ctypes.c_void_p()
+        self.keep(self.library.sy_graph_open(session.handle, ctypes.byref(self.handle)))
+        self.graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(self.graph):
+            record(self)
+
+    def keep(self, code):
+        assert code == OK, self.session.client.error()
+
+    def add(self, batch, layer):
+        self.keep(self.library.sy_graph_add(self.handle, batch.request(layer, torch.cuda.current_stream())))
+
+    def launch(self):
+        stream, step = torch.cuda.current_stream().cuda_stream, ctypes.c_void_p()
+        self.keep(self.library.sy_graph_begin_launch(self.handle, stream))
+        self.graph.replay()
+        self.keep(self.library.sy_graph_end_launch(self.handle, stream, ctypes.byref(step)))
+        return step
+
+    def state(self):
+        state = ctypes.c_uint32(99)
+        self.keep(self.library.sy_graph_state(self.handle, ctypes.byref(state)))
+        return state.value
+
+    def close(self):
+        self.keep(self.library.sy_graph_close(self.handle))
+
+
 READY = 120  # seconds until it is placed
 
 
-def open_worker(library, coordinator, device):
+def open_worker(library, coordinator, device, name=HOSTED):
     """A worker of this process, once the deployment serves with it."""
-    words = [word.encode() for word in ("--coordinator", coordinator, "--id", HOSTED.decode(), "--device", device, "--net-devices",
+    words = [word.encode() for word in ("--coordinator", coordinator, "--id", name.decode(), "--device", device, "--net-devices",
                                         "lo", "--busy-poll", "2ms")]
     options = stamped(WorkerOptions, arguments=(ctypes.c_char_p * len(words))(*words), argument_count=len(words))
     worker, error = ctypes.c_void_p(), ctypes.create_string_buffer(4096)
@@ -417,6 +456,96 @@ class Checks:
             group.run(again.request(self.args.layer, torch.cuda.current_stream()))
             assert torch.equal(bits(batch.y), bits(again.y)), f"step {seed}"
 
+    def graph_gives_the_bits_of_single_steps(self):
+        """A chain of steps, of which each reads what the one before has written, beside other sessions."""
+        group = self.gpu.session(DECODE, LOW_LATENCY, BF16, COLLECTIVE, max_tokens=128)
+        other = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
+        direct = self.gpu.session(DECODE, LOW_LATENCY, F32)
+        for tokens in (1, 16, 128):
+            batches = [Batch(self.shape, tokens, seed, torch.bfloat16).to(self.device) for seed in range(CHAIN)]
+            single = [Batch(self.shape, tokens, seed, torch.bfloat16).to(self.device) for seed in range(CHAIN)]
+
+            def record(graph):
+                for before, batch in zip([None] + batches, batches):
+                    if before is not None:
+                        batch.x.copy_(before.y)
+                    graph.add(batch, self.args.layer)
+
+            graph = Graph(group, record)
+            assert graph.state() == 0
+            for launch in range(20):
+                first = Batch(self.shape, tokens, 100 + launch, torch.bfloat16).to(self.device)
+                for whole in (batches, single):
+                    whole[0].x.copy_(first.x)
+                for batch in batches:
+                    batch.poison()
+                steps = [graph.launch() for _ in range(1 + launch % 3)]
+                beside = Batch(self.shape, 5, launch).to(self.device)
+                beside_step = other.start(beside.request(self.args.layer, torch.cuda.current_stream()))
+                for step in steps:
+                    group.wait(step)
+                other.wait(beside_step)
+                self.chain(group, single, True)
+                for number, (one, expected) in enumerate(zip(batches, single)):
+                    assert torch.equal(bits(one.y), bits(expected.y)), f"{tokens} tokens, launch {launch}, step {number}"
+                again = Batch(self.shape, 5, launch).to(self.device)
+                direct.run(again.request(self.args.layer, torch.cuda.current_stream()))
+                assert torch.equal(bits(again.y), bits(beside.y)), f"{tokens} tokens, launch {launch}: the other session"
+            graph.close()
+            assert self.library.sy_graph_state(graph.handle, ctypes.byref(ctypes.c_uint32())) == FAILED_PRECONDITION
+
+    def graph_names_ids_that_are_wrong(self):
+        group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
+        batches = [Batch(self.shape, 16, seed).to(self.device) for seed in range(3)]
+        graph = Graph(group, lambda graph: [graph.add(batch, self.args.layer) for batch in batches])
+        group.wait(graph.launch())
+        good = batches[1].ids[5][1].item()
+        batches[1].ids[5][1] = self.shape[2]
+        step = graph.launch()
+        code, error = self.library.sy_wait(step), self.gpu.error()
+        assert code == INVALID_ARGUMENT and error["reason"] == "EXPERT_OUT_OF_RANGE", error
+        assert (error["metadata"]["row"], error["metadata"]["k"]) == ("5", "1"), error
+        batches[1].ids[5][1] = good
+        group.wait(graph.launch())
+        graph.close()
+
+    def graph_of_prefill_steps(self):
+        group = self.gpu.session(PREFILL, NORMAL, F32, COLLECTIVE, max_tokens=1024)
+        batches = [Batch(self.shape, 1000, seed).to(self.device) for seed in range(4)]
+        graph = Graph(group, lambda graph: [graph.add(batch, self.args.layer) for batch in batches])
+        for _ in range(5):
+            for batch in batches:
+                batch.poison()
+            group.wait(graph.launch())
+            for seed, batch in enumerate(batches):
+                one = Batch(self.shape, 1000, seed).to(self.device)
+                group.run(one.request(self.args.layer, torch.cuda.current_stream()))
+                worst = (one.y - batch.y).abs().max().item()
+                assert worst <= 0.02 * one.y.abs().max().item(), f"step {seed}: off by {worst}"
+        graph.close()
+
+    def graph_is_refused_where_it_cannot_be(self):
+        group = self.gpu.session(DECODE, LOW_LATENCY, F32, COLLECTIVE, max_tokens=128)
+        batch, stream = Batch(self.shape, 4, 1).to(self.device), torch.cuda.current_stream()
+        handle, step = ctypes.c_void_p(), ctypes.c_void_p()
+
+        def refused(code, reason, what):
+            error = self.gpu.error()
+            assert code == FAILED_PRECONDITION and error["reason"] == reason and what in error["message"], (code, error)
+
+        in_rings = self.gpu.session(DECODE, LOW_LATENCY)
+        assert self.library.sy_graph_open(in_rings.handle, ctypes.byref(handle)) == UNIMPLEMENTED, self.gpu.error()
+        assert self.library.sy_graph_open(group.handle, ctypes.byref(handle)) == OK, self.gpu.error()
+        refused(self.library.sy_graph_add(handle, batch.request(self.args.layer, stream)), "UNSUPPORTED", "captured")
+        refused(self.library.sy_graph_begin_launch(handle, stream.cuda_stream), "STAGE_ORDER", "no step")
+        refused(self.library.sy_graph_end_launch(handle, stream.cuda_stream, ctypes.byref(step)), "STAGE_ORDER", "begun")
+        graph = Graph(group, lambda graph: graph.add(batch, self.args.layer))
+        group.wait(graph.launch())
+        refused(self.library.sy_graph_add(graph.handle, batch.request(self.args.layer, stream)), "STAGE_ORDER", "launched")
+        graph.close()
+        assert self.library.sy_graph_close(handle) == OK
+        group.run(batch.request(self.args.layer, stream))
+
     def check_what_is_refused(self):
         host, gpu = self.pair(DECODE, LOW_LATENCY)
         batch = Batch(self.shape, 4, 1)
@@ -572,14 +701,18 @@ def measure(checks, poll_us):
             if tokens <= 128:
                 chain_in_group()
                 row["group_chain"] = median_us(chain_in_group, 40)[0] / CHAIN
+            if checks.args.worker is not None:
+                graph = Graph(in_group, lambda graph: [graph.add(there, checks.args.layer) for _ in range(CHAIN)])
+                row["graph"] = median_us(lambda: in_group.wait(graph.launch()), 40)[0] / CHAIN
+                graph.close()
             submits.sort()
             row["submit"] = submits[len(submits) // 2]
             row["bytes"] = sum(t.numel() * t.element_size() for t in (batch.x, batch.ids, batch.weights, batch.y))
             assert torch.equal(bits(there.y), bits(batch.y)) or mode == NORMAL
             rows.append(row)
-            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  gpu_rings %7.0f  group %7.0f (p99 %.0f)  chain %7.1f  submit %4.0f  own copies %7.0f  bus %6.0f" % (
+            print("%-11s %5d  poll %4d  host %7.0f %7.0f  gpu %7.0f (p99 %.0f)  gpu_rings %7.0f  group %7.0f (p99 %.0f)  chain %7.1f  graph %7.1f  submit %4.0f  own copies %7.0f  bus %6.0f" % (
                 row["mode"], tokens, poll_us, row["host"], row["host_again"], row["gpu"], row["gpu_p99"], row["gpu_rings"], row["group"],
-                row["group_p99"], row.get("group_chain", float("nan")), row["submit"],
+                row["group_p99"], row.get("group_chain", float("nan")), row.get("graph", float("nan")), row["submit"],
                 row["own_copies"], row["bus"]), flush=True)
     host.close()
     gpu.close()
@@ -619,6 +752,7 @@ def main():
           f"{checks.open_s:.2f} s", flush=True)
     failed = checks.run("check") if args.check else 0
     failed += checks.run("group") if args.check_groups else 0
+    failed += checks.run("graph") if args.check_groups and worker is not None else 0
     figures = {}
     if args.measure:
         figures = {"device": torch.cuda.get_device_name(checks.device), "to_host_gb_s": None, "rows": []}

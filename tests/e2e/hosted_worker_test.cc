@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
+#include "client/switchyard_graph.h"
 #include "client/switchyard_worker.h"
 #include "core/base/error.h"
 #include "services/bin/running_worker.h"
@@ -203,6 +204,66 @@ TEST_F(HostedWorkerTest, AnswersBadStructuresWithErrors) {
   EXPECT_EQ(worker, nullptr);
   EXPECT_EQ(sy_worker_status(nullptr, nullptr, 0), 0U);
   EXPECT_EQ(sy_worker_close(nullptr, nullptr, 0), SY_OK);
+}
+
+TEST_F(HostedWorkerTest, ItsClientsSessionsSayWhatGraphsTheyHave) {
+  sy_worker* worker = nullptr;
+  std::string error;
+  ASSERT_EQ(Open(Arguments(), &worker, &error), SY_OK) << error;
+  const std::string coordinator = deployment_->coordinator();
+  sy_client_options options;
+  SY_INIT(options);
+  options.coordinator = coordinator.c_str();
+  options.net_devices = "lo";
+  options.worker = worker;
+  sy_client* client = nullptr;
+  ASSERT_EQ(sy_client_open(&options, &client), SY_OK);
+  sy_session_options order;
+  SY_INIT(order);
+  order.phase = SY_PHASE_MIXED;
+  order.mode = SY_MODE_LOW_LATENCY;
+  order.max_tokens = 32;
+  order.binding = SY_BIND_COLLECTIVE;
+  order.hosts = "hosted";
+  sy_session* session = nullptr;
+  const auto until = std::chrono::steady_clock::now() + kReadyTimeout;
+  while (sy_session_open(client, &order, &session) != SY_OK) {
+    ASSERT_LT(std::chrono::steady_clock::now(), until);
+  }
+  Batch batch(7, 3);
+  sy_step_request request;
+  SY_INIT(request);
+  request.layer = kLayer;
+  request.tokens = 7;
+  request.top_k = testing::kTopK;
+  request.x = reinterpret_cast<const uint16_t*>(batch.x.data());
+  request.x_stride = testing::kHidden;
+  request.ids = batch.ids.data();
+  request.ids_stride = testing::kTopK;
+  request.weights = batch.weights.data();
+  request.weights_stride = testing::kTopK;
+  request.y = batch.y.data();
+  request.y_stride = testing::kHidden;
+  EXPECT_EQ(sy_run(session, &request, 10'000), SY_OK);
+  Expected(batch.y);
+
+  sy_graph* graph = nullptr;
+  EXPECT_EQ(sy_graph_open(session, &graph), SY_FAILED_PRECONDITION);  // one worker is elsewhere
+  EXPECT_EQ(graph, nullptr);
+  std::array<char, 1024> text{};
+  EXPECT_GT(sy_last_error(client, text.data(), text.size()), 1U);
+  EXPECT_THAT(text.data(), HasSubstr("name the workers of all ranks as hosts"));
+  EXPECT_EQ(sy_graph_open(nullptr, &graph), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_graph_open(session, nullptr), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_graph_add(nullptr, &request), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_graph_begin_launch(nullptr, nullptr), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_graph_end_launch(nullptr, nullptr, nullptr), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_graph_state(nullptr, nullptr), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_graph_close(nullptr), SY_INVALID_ARGUMENT);
+  EXPECT_EQ(sy_session_close(session), SY_OK);
+  EXPECT_EQ(sy_graph_open(session, &graph), SY_FAILED_PRECONDITION);
+  EXPECT_EQ(sy_worker_close(worker, text.data(), text.size()), SY_OK) << text.data();
+  sy_client_close(client);
 }
 
 // What the process would notice of a library that takes it for its own.

@@ -16,6 +16,7 @@
 
 #include "core/base/error.h"
 #include "core/base/log.h"
+#include "core/base/status_macros.h"
 #include "core/format/dtype.h"
 #include "services/bin/running_worker.h"
 #include "services/bin/worker_options.h"
@@ -314,6 +315,56 @@ TEST_F(SharedRankTest, AClientOutlivesItsWorkerAndItsSessions) {
   EXPECT_THAT(again.status().code(), ::testing::AnyOf(absl::StatusCode::kUnavailable,
                                                       absl::StatusCode::kFailedPrecondition));
   engines_[0].client.reset();
+}
+
+// Those of GPUs are tested with PyTorch (tests/client/torch_steps.py).
+TEST_F(SharedRankTest, GraphsAreRefusedWithTheReason) {
+  Start(/*others=*/1, /*engines=*/1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto p2p, OpenP2p());
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(0, DispatchMode::kLowLatency, "one"));
+  const auto open = [](MoeSession& of) {
+    return of.UseGraphs([](StepGraphs& graphs) { return graphs.Open(TimePoint()).status(); });
+  };
+  EXPECT_THAT(open(*p2p), FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  // A worker apart would have nobody who launches there.
+  const absl::Status apart = open(*session);
+  EXPECT_THAT(apart, FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported));
+  EXPECT_THAT(std::string(apart.message()), HasSubstr("2 workers and 1 sources, 0 of them"));
+}
+
+TEST_F(SharedRankTest, ADeviceWithoutGraphsSaysSoAndTheSessionGoesOn) {
+  Start(/*others=*/0, /*engines=*/1);
+  SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(0, DispatchMode::kLowLatency, "one"));
+  Batch batch(5, 41);
+  const auto with = [&](auto work) {
+    return session->UseGraphs([&](StepGraphs& graphs) { return work(graphs); });
+  };
+  StepGraphs::Id id = 0;
+  SY_ASSERT_OK(with([&](StepGraphs& graphs) {
+    auto opened = graphs.Open(TimePoint());
+    if (opened.ok()) id = *opened;
+    return opened.status();
+  }));
+  EXPECT_THAT(with([&](StepGraphs& graphs) { return graphs.Add(id, batch.Request(1)); }),
+              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  EXPECT_THAT(with([&](StepGraphs& graphs) { return graphs.BeginLaunch(id, nullptr); }),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  EXPECT_THAT(with([&](StepGraphs& graphs) { return graphs.EndLaunch(id, nullptr).status(); }),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  SY_EXPECT_OK(with([&](StepGraphs& graphs) {
+    EXPECT_EQ(graphs.StateOf(id).value(), StepGraphs::State::kCurrent);
+    return graphs.Close(id);
+  }));
+  EXPECT_THAT(with([&](StepGraphs& graphs) { return graphs.Close(id); }),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder));
+  EXPECT_THAT(with([&](StepGraphs& graphs) {
+                for (std::size_t g = 0; g < StepGraphs::kGraphsMax; ++g) {
+                  SY_RETURN_IF_ERROR(graphs.Open(TimePoint()).status());
+                }
+                return graphs.Open(TimePoint()).status();
+              }),
+              FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
+  SY_EXPECT_OK(RunStep(*session, batch, 1));
 }
 
 TEST_F(SharedRankTest, AHostThatIsNotTheClientsIsRefusedWithTheReason) {

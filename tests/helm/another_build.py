@@ -62,7 +62,7 @@ def releases(release):
     release.kubectl("delete", "job", "releases", "--ignore-not-found")
     start(release, "releases", "/usr/bin/syctl --target moe-switchyard-coordinator:7700 --tls-dir /etc/switchyard-tls "
           "get workers -o json; sleep 2", "moe-switchyard-operator-tls")
-    release.kubectl("wait", "job/releases", "--for", "condition=complete", "--timeout", "60s")
+    release.kubectl("wait", "job/releases", "--for", "condition=complete", "--timeout", "150s")
     listed = json.loads(release.kubectl("logs", "job/releases", "-c", "generate").stdout)
     return {worker["id"]: worker["release"] for worker in listed["workers"]}
 

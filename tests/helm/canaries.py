@@ -106,7 +106,7 @@ def told_by(release):
     texts = {}
     release.kubectl("delete", "job", "tell", "--ignore-not-found")
     start(release, "tell", TELL, "moe-switchyard-operator-tls")
-    release.kubectl("wait", "job/tell", "--for", "condition=complete", "--timeout", "60s")
+    release.kubectl("wait", "job/tell", "--for", "condition=complete", "--timeout", "150s")
     told = release.kubectl("logs", "job/tell", "-c", "generate").stdout
     assert "FAILED" not in told and told.endswith("told\n"), told[told.find("FAILED"):][:500]
     texts |= logs(release)
@@ -145,7 +145,7 @@ def check_that_it_finds(release, secrets):
     lines += list(numbers(chosen["cookie 0"]))
     text = "\n".join(line.decode() for line in lines)
     start(release, "planted", f"cat <<'END'\n{text}\nEND\nsleep 2")
-    release.kubectl("wait", "job/planted", "--for", "condition=complete", "--timeout", "60s")
+    release.kubectl("wait", "job/planted", "--for", "condition=complete", "--timeout", "150s")
     log = release.kubectl("logs", "job/planted", "-c", "generate").stdout.encode()
     for line in lines:
         for name, secret in chosen.items():

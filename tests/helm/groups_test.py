@@ -77,7 +77,7 @@ def ready(release, count):
 def whole(release, count):
     until(f"{count} ready Pods of workers", lambda: ready(release, count))
     release.kubectl("wait", "job", "-l", "app.kubernetes.io/component=apply", "--for", "condition=complete",
-                    "--timeout", "60s")
+                    "--timeout", "150s")
 
 
 def serves(release):

@@ -17,6 +17,7 @@ CHART = ROOT / "helm/switchyard"
 WORKERS = 4
 GROUP_KINDS = ("leaderworkersets.leaderworkerset.x-k8s.io", "disaggregatedsets.disaggregatedset.x-k8s.io")
 WARNING = "would violate PodSecurity"
+PATIENCE = "150s"  # of a Pod or a Job, on two CPUs that six tests share
 # Of our own cluster, which provides none. As an administrator hands one to a user: nobody but 65532 may write there.
 VOLUME = """
 apiVersion: v1
@@ -128,9 +129,9 @@ class Release:
     def wait_ready(self):
         for state in ("create", "condition=Ready"):  # helm returns before there are Pods
             self.kubectl("wait", "pod", "-l", "app.kubernetes.io/component in (coordinator, worker)", "--for", state,
-                         "--timeout", "60s")
+                         "--timeout", PATIENCE)
         self.kubectl("wait", "job", "-l", "app.kubernetes.io/component=apply", "--for",
-                     "condition=complete", "--timeout", "60s")
+                     "condition=complete", "--timeout", PATIENCE)
 
     def client(self, name, tokens, change=lambda job: None, mode="low_latency"):
         """A Job like helm/client.yaml that generates so many tokens in this mode, after `change`."""

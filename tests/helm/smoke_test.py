@@ -69,7 +69,7 @@ def generate(release):
 
 def delete_a_worker_under_load(release):
     release.client("busy", 2000)
-    release.kubectl("wait", "pod", "-l", "job-name=busy", "--for", "condition=Ready", "--timeout", "60s")
+    release.kubectl("wait", "pod", "-l", "job-name=busy", "--for", "condition=Ready", "--timeout", "150s")
     release.kubectl("delete", "pod", "moe-switchyard-cpu-0")
     release.wait_ready()
     text, want = release.text_of("busy"), reference(release.options, 2000)

@@ -4,6 +4,11 @@
 //
 //   SourceRank::Use -> { RankTurn::MakeStep }*, events of its stream -> Retire
 //
+// Graphs: the steps of RecordedSteps run whenever a graph of the caller's does, without the log. A
+// launch is one entry of the log in their place, so that they are in order with all others; every
+// rank of the group launches. Only ranks that workers share have graphs, since a worker apart has
+// nobody who would launch there.
+//
 // Steps that another source appended are this one's too: MakeStep joins the next step of the group
 // if it is of the same layer and epoch and large enough, and makes those before it without tokens.
 // A source that does not come in time takes part without tokens by itself.
@@ -15,6 +20,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -29,6 +35,13 @@
 
 namespace switchyard {
 
+// Steps that a graph makes, in order.
+struct RecordedSteps {
+  std::vector<std::shared_ptr<const ExpertTable>> experts;  // of each step
+
+  [[nodiscard]] std::uint32_t count() const { return static_cast<std::uint32_t>(experts.size()); }
+};
+
 // A rank's stream and its place in the log, for as long as one Use of it runs.
 class RankTurn {
  public:
@@ -37,10 +50,24 @@ class RankTurn {
   // Finds the group's step for `wanted`, or appends it, and enqueues this rank's part, of which
   // cover, layer, codecs and experts are filled in. Waits until `until` for room in the stream; the
   // rank may make other steps meanwhile. Returns the step's number in the group, from 0. Errors:
-  // kResourceExhausted (NO_CREDITS) without room, and when the workers are thousands of steps
-  // behind: nothing has happened; all others end the group.
+  // kResourceExhausted (NO_CREDITS) without room, when the workers are thousands of steps behind,
+  // and while a launch of another rank waits for this one's: nothing has happened; all others end
+  // the group.
   virtual absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const ExchangeStep& part,
                                                  TimePoint until) = 0;
+  // Records this rank's part of `step` at the end of `graph`, by Exchange::Record: `part` as
+  // MakeStep's. Errors: those of Record; of the layer or the epoch.
+  virtual absl::Status Record(void* capturing, const LoggedStep& step, const ExchangeStep& part,
+                              RecordedSteps* graph);
+  // Finds the group's launch of so many steps, or appends it, makes all steps before it, and has
+  // what `foreign` gets from now on wait for them. The rank makes no other step before EndLaunch,
+  // for as long as the group's patience. Errors: as MakeStep; kFailedPrecondition (BAD_CONFIG),
+  // which ends the group, if another rank launches another number of steps.
+  virtual absl::Status BeginLaunch(const std::shared_ptr<const RecordedSteps>& graph,
+                                   const LoggedStep& wanted, void* foreign, TimePoint until);
+  // The graph is in `foreign`: later steps wait for it. Returns the number of its first step.
+  // Errors: kUnavailable (WORKER_LOST) if it came too late; those of the stream.
+  virtual absl::StatusOr<std::uint64_t> EndLaunch(void* foreign);
 
  protected:
   ~RankTurn() = default;

@@ -31,6 +31,9 @@ struct LoggedStep {
   static constexpr std::uint32_t kGroupsMax = 256;
   static constexpr std::int32_t kLayersMax = 1 << 13;
   static constexpr std::int32_t kCoverMax = 1 << 13;
+  // In place of a layer: as many steps as `cover` says, which every rank makes by a graph of its
+  // engine. No model has so many layers.
+  static constexpr LayerId kLaunch{kLayersMax - 1};
   static constexpr std::uint64_t kEpochMask = (1U << 16) - 1;
 
   std::uint32_t group = 0;  // its number at the workers
@@ -39,6 +42,7 @@ struct LoggedStep {
   std::uint64_t epoch = 0;  // the epoch's last bits, kEpochMask
 
   [[nodiscard]] bool Is(Epoch of) const { return (of.value & kEpochMask) == epoch; }
+  [[nodiscard]] bool is_launch() const { return layer == kLaunch; }
   // Whether a source that wants that step of its group can take part in this one with its tokens.
   [[nodiscard]] bool Serves(const LoggedStep& wanted, std::int32_t tokens) const {
     return group == wanted.group && layer == wanted.layer && epoch == wanted.epoch &&

@@ -27,4 +27,9 @@ absl::StatusOr<std::unique_ptr<Exchange>> DeviceBackend::MakeExchange(const Exch
                    "the device joins no groups that exchange rows");
 }
 
+absl::Status Exchange::Record(void* /*capturing*/, const ExchangeStep& /*step*/) {
+  return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                   "this device has no graphs; submit the steps one by one");
+}
+
 }  // namespace switchyard

@@ -125,6 +125,16 @@ class Exchange {
   // kUnavailable (NOT_READY) for a group that has made as many steps as the device tells apart;
   // those of the stream.
   virtual absl::Status Step(Stream* stream, const ExchangeStep& step) = 0;
+  // Records this rank's part of a step in a graph instead: `capturing` is a stream of the caller's
+  // in the middle of a capture, as Stream::WaitFor knows streams. The step is made whenever the
+  // graph runs, which is to be between other steps of this rank and not beside them, and what
+  // `step` names stays valid for as long as it may. Errors: as Step; kUnimplemented (UNSUPPORTED)
+  // for a device without graphs; kFailedPrecondition (UNSUPPORTED) for a stream that is not being
+  // captured.
+  virtual absl::Status Record(void* capturing, const ExchangeStep& step);
+  // So many recorded steps run now, which Step's errors and CheckIds count like others. Errors:
+  // kUnavailable (NOT_READY), as Step.
+  virtual absl::Status CountRecorded(std::uint32_t /*steps*/) { return absl::OkStatus(); }
   // Whether the ids of this rank's step `step`, from 0, were experts or -1, once an event after it
   // is done; for devices whose ids the host does not see. One of the last 1,024 steps. Errors:
   // kInvalidArgument, EXPERT_OUT_OF_RANGE or DUPLICATE_EXPERT, naming row, counted from

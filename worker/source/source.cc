@@ -240,6 +240,22 @@ absl::StatusOr<std::optional<std::size_t>> Source::WaitAny(SessionRef ref,
   return first;
 }
 
+absl::Status Source::UseGraphs(SessionRef ref, absl::FunctionRef<absl::Status(StepGraphs&)> work) {
+  const ProgressLock progress(*this);
+  Session* const session = Find(ref);
+  if (session == nullptr) return ClosedSession();
+  StepGraphs* const graphs = session->runner->graphs();
+  if (graphs == nullptr) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     "only sessions with binding collective have graphs");
+  }
+  // As in Submit: a launch goes on by its device.
+  follows_device_.store(waiters_ == 0);
+  const absl::Status done = work(*graphs);
+  follows_device_.store(waiters_ == 0 && AwaitsDevice());
+  return done;
+}
+
 absl::StatusOr<Epoch> Source::EpochOf(SessionRef ref) {
   const ProgressLock progress(*this);
   const Session* session = Find(ref);

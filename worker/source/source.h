@@ -21,6 +21,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
@@ -82,6 +83,10 @@ class Source {
                                                      const std::atomic<bool>& interrupt);
   // WaitAny looks at `interrupt` again. Does not block.
   void Interrupt() { Wake(); }
+
+  // Runs `work` on the session's graphs. Errors: kUnimplemented (UNSUPPORTED) for a session without
+  // such; those of `work`.
+  absl::Status UseGraphs(SessionRef session, absl::FunctionRef<absl::Status(StepGraphs&)> work);
 
   // As StepRunner::epoch.
   absl::StatusOr<Epoch> EpochOf(SessionRef session);

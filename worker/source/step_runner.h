@@ -51,6 +51,7 @@
 #include "core/base/clock.h"
 #include "core/session_messages.h"
 #include "worker/source/runner_status.h"
+#include "worker/source/step_graphs.h"
 #include "worker/source/step_request.h"
 #include "worker/source/step_validation.h"
 
@@ -106,6 +107,9 @@ class StepRunner {
   // cannot take a step back from its group refuses (kFailedPrecondition, STAGE_ORDER), and the
   // ticket stays good until the step ends by its deadline.
   virtual absl::Status Take(const StepTicket& ticket, TimePoint now) = 0;
+
+  // Steps in graphs of the caller; null: this runner has none.
+  virtual StepGraphs* graphs() { return nullptr; }
 
   // Fails what is in flight (SESSION_CLOSED) and lets go of every connection, and of the transport,
   // at once. Idempotent. Afterwards only IsDone, Take and Status may be called; the destructor may

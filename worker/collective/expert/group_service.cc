@@ -42,6 +42,9 @@ class GroupService::Group final : public FollowedGroup {
   [[nodiscard]] Exchange& exchange() override { return *exchange_; }
   absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) override;
   void OnFailed(const absl::Status& why) override { service_->OnFailed(this, why); }
+  [[nodiscard]] Duration patience() const override { return patience_; }
+  // Before the follower has the group.
+  void SetPatience(Duration patience) { patience_ = patience; }
 
   [[nodiscard]] const CollectiveGroup& facts() const { return facts_; }
   [[nodiscard]] const std::string& deployment() const { return deployment_; }
@@ -68,6 +71,7 @@ class GroupService::Group final : public FollowedGroup {
   const GroupCodecs codecs_;
   const std::unique_ptr<Exchange> exchange_;
   const std::int32_t rank_;
+  Duration patience_{};
   Mutex mutex_;
   std::vector<Source> sources_;
 };
@@ -337,6 +341,7 @@ absl::Status GroupService::Form(const std::shared_ptr<Group>& group, const Group
     patience = std::max(patience, options_.experts->StepDeadlineOf(source.session));
   }
   SY_RETURN_IF_ERROR(group->exchange().Join(keys.keys, patience));
+  group->SetPatience(patience);
   group->formed = true;
   group->announced = true;
   follower_->Add(keys.group, group);

@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_format.h"
+
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/collective/shared_log.h"
@@ -37,6 +39,20 @@ class LogFollower::Turn final : public RankTurn {
                                          TimePoint until) override {
     follower_->turn_.AssertHeld();  // by Use, which has made this
     return follower_->MakeFor(group_, wanted, part, until);
+  }
+  absl::Status Record(void* capturing, const LoggedStep& step, const ExchangeStep& part,
+                      RecordedSteps* graph) override {
+    follower_->turn_.AssertHeld();
+    return follower_->Record(group_, capturing, step, part, graph);
+  }
+  absl::Status BeginLaunch(const std::shared_ptr<const RecordedSteps>& graph,
+                           const LoggedStep& wanted, void* foreign, TimePoint until) override {
+    follower_->turn_.AssertHeld();
+    return follower_->BeginLaunch(group_, graph, wanted, foreign, until);
+  }
+  absl::StatusOr<std::uint64_t> EndLaunch(void* foreign) override {
+    follower_->turn_.AssertHeld();
+    return follower_->EndLaunch(group_, foreign);
   }
 
  private:
@@ -140,6 +156,7 @@ void LogFollower::Run() {
       const MutexLock lock(turn_);
       Reap(kStepsAhead);
       if (!Keep()) continue;
+      LookForLateLaunch();
       resting = begun_.empty();
     }
     const std::uint64_t next = next_.load();
@@ -155,7 +172,7 @@ void LogFollower::Run() {
 void LogFollower::Advance() {
   const std::optional<LoggedStep> step = log_->log().At(next_);
   if (!step.has_value()) return Pass();
-  if (IsLeft(*step) || !Reap(kStepsAhead - 1)) {
+  if (launch_.has_value() || IsLeft(*step) || !Reap(kStepsAhead - 1)) {
     moved_.WaitUntil(turn_, Now() + kLookEvery);
     return;
   }
@@ -198,13 +215,21 @@ bool LogFollower::IsLeft(const LoggedStep& step) {
     seen_ = next_;
     seen_at_ = now;
   }
-  return now - seen_at_ < options_.idle_after;
+  return now - seen_at_ < (step.is_launch() ? group->patience() : options_.idle_after);
 }
 
 void LogFollower::MakeNext(const LoggedStep& step) {
   const std::shared_ptr<FollowedGroup> group = Find(step.group);
   // Without one, this worker is not in it, or it has ended.
-  if (group != nullptr) Make(step, group, {}).IgnoreError();
+  if (group != nullptr && step.is_launch()) {
+    Fail(group, MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                          absl::StrFormat("another rank has launched a graph of %d steps, and the "
+                                          "engine of this worker has not; launch graphs on all "
+                                          "ranks of a group",
+                                          step.cover)));
+  } else if (group != nullptr) {
+    Make(step, group, {}).IgnoreError();
+  }
   Pass();
 }
 
@@ -225,33 +250,24 @@ absl::Status LogFollower::Use(FollowedGroup* group,
 
 absl::StatusOr<std::uint64_t> LogFollower::MakeFor(FollowedGroup* group, const LoggedStep& wanted,
                                                    const ExchangeStep& part, TimePoint until) {
-  StepLog& steps = log_->log();
   for (;;) {
     SY_RETURN_IF_ERROR(WaitForRoom(until));
-    const std::shared_ptr<FollowedGroup> own = Find(wanted.group);
-    if (own.get() != group || ended_) return GroupHasEnded();
-    std::optional<LoggedStep> found = steps.At(next_);
-    if (!found.has_value()) {
-      switch (steps.Append(next_, wanted)) {
-        case StepLog::Appended::kYes:
-          found = wanted;
-          break;
-        case StepLog::Appended::kTaken:
-          if (steps.end() <= next_ + StepLog::kSteps) continue;
-          return GroupHasEnded();  // as Keep is about to find
-        case StepLog::Appended::kFull:
-          return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                           "the workers are thousands of steps behind; wait for a step");
-      }
-    }
+    SY_ASSIGN_OR_RETURN(const std::optional<LoggedStep> found, FindNext(group, wanted));
+    if (!found.has_value()) continue;
     if (found->Serves(wanted, part.tokens)) {
       const std::uint64_t number = group->steps_made.load();
-      const absl::Status made = Make(*found, own, part);
+      const absl::Status made = Make(*found, Find(wanted.group), part);
       Pass();
       SY_RETURN_IF_ERROR(made);
       return number;
     }
-    if (found->group != wanted.group && IsLeft(*found)) {
+    if (found->is_launch() && IsLeft(*found) && Now() - seen_at_ > options_.idle_after) {
+      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                       "another rank has launched a graph, and this engine has to launch its own "
+                       "before it submits steps; make launches and steps in the same order on all "
+                       "ranks");
+    }
+    if ((found->is_launch() || found->group != wanted.group) && IsLeft(*found)) {
       moved_.WaitUntil(turn_, Now() + kLookEvery);
       continue;
     }
@@ -259,8 +275,110 @@ absl::StatusOr<std::uint64_t> LogFollower::MakeFor(FollowedGroup* group, const L
   }
 }
 
+absl::StatusOr<std::optional<LoggedStep>> LogFollower::FindNext(const FollowedGroup* group,
+                                                                const LoggedStep& wanted) {
+  if (ended_ || Find(wanted.group).get() != group) return GroupHasEnded();
+  StepLog& steps = log_->log();
+  const std::optional<LoggedStep> found = steps.At(next_);
+  if (found.has_value()) return found;
+  switch (steps.Append(next_, wanted)) {
+    case StepLog::Appended::kYes:
+      return std::optional<LoggedStep>(wanted);
+    case StepLog::Appended::kTaken:
+      // Else as Keep is about to find.
+      if (steps.end() <= next_ + StepLog::kSteps) return std::optional<LoggedStep>();
+      return GroupHasEnded();
+    case StepLog::Appended::kFull:
+      break;
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                   "the workers are thousands of steps behind; wait for a step");
+}
+
+absl::Status LogFollower::Record(FollowedGroup* group, void* capturing, const LoggedStep& step,
+                                 ExchangeStep part, RecordedSteps* graph) {
+  if (ended_ || Find(step.group).get() != group) return GroupHasEnded();
+  SY_ASSIGN_OR_RETURN(FollowedGroup::Experts experts, group->ExpertsOf(step));
+  part.cover = step.cover;
+  part.layer = step.layer;
+  part.codecs = experts.codecs;
+  part.experts = experts.table.get();
+  SY_RETURN_IF_ERROR(group->exchange().Record(capturing, part));
+  graph->experts.push_back(std::move(experts.table));
+  return absl::OkStatus();
+}
+
+absl::Status LogFollower::BeginLaunch(FollowedGroup* group,
+                                      const std::shared_ptr<const RecordedSteps>& graph,
+                                      const LoggedStep& wanted, void* foreign, TimePoint until) {
+  // Nothing has happened if it is none that can wait; what matters is the call below.
+  SY_RETURN_IF_ERROR(stream_->Precede(foreign));
+  for (;;) {
+    SY_RETURN_IF_ERROR(WaitForRoom(until));
+    SY_ASSIGN_OR_RETURN(const std::optional<LoggedStep> found, FindNext(group, wanted));
+    if (!found.has_value()) continue;
+    const std::shared_ptr<FollowedGroup> own = Find(wanted.group);
+    if (*found == wanted) {
+      Pass();
+      const absl::Status preceded = stream_->Precede(foreign);
+      if (preceded.ok()) {
+        launch_ = {.group = own, .graph = graph, .until = Now() + group->patience()};
+      } else {
+        Fail(own, preceded);
+      }
+      return preceded;
+    }
+    if (found->group == wanted.group && found->is_launch()) {
+      absl::Status why = MakeError(
+          absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
+          absl::StrFormat("another rank launches a graph of %d steps, and this one a graph of %d, "
+                          "or they were recorded on two plans; launch the same on all ranks",
+                          found->cover, wanted.cover));
+      Fail(own, why);
+      Pass();
+      return why;
+    }
+    if (found->group != wanted.group && IsLeft(*found)) {
+      if (Now() >= until) {
+        return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                         "the worker waits for another engine's source; try again");
+      }
+      moved_.WaitUntil(turn_, Now() + kLookEvery);
+      continue;
+    }
+    MakeNext(*found);
+  }
+}
+
+absl::StatusOr<std::uint64_t> LogFollower::EndLaunch(FollowedGroup* group, void* foreign) {
+  if (!launch_.has_value() || launch_->group.get() != group) {
+    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                     "the graph was launched too late, or its group has ended meanwhile");
+  }
+  const Launch launch = *std::move(launch_);
+  launch_.reset();
+  const std::uint32_t count = launch.graph->count();
+  const std::uint64_t first = group->steps_made.fetch_add(count);
+  absl::Status ended = group->exchange().CountRecorded(count);
+  if (ended.ok()) ended = stream_->WaitFor(foreign);
+  if (ended.ok()) ended = Follow({.group = launch.group, .experts = {}, .graph = launch.graph});
+  if (ended.ok()) return first;
+  Fail(launch.group, ended);
+  return ended;
+}
+
+// An engine that has begun a launch and does not end it holds up all groups of this worker.
+void LogFollower::LookForLateLaunch() {
+  if (!launch_.has_value() || Now() < launch_->until) return;
+  const std::shared_ptr<FollowedGroup> group = std::move(launch_->group);
+  launch_.reset();
+  Fail(group, MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                        "the engine of this worker has begun the launch of a graph and not ended "
+                        "it within the group's deadline"));
+}
+
 absl::Status LogFollower::WaitForRoom(TimePoint until) {
-  while (!Reap(kStepsAhead - 1)) {
+  while (launch_.has_value() || !Reap(kStepsAhead - 1)) {
     if (Now() >= until) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
                        "the device has no room for another step of the group; wait for one");
@@ -289,9 +407,14 @@ absl::Status LogFollower::Enqueue(const LoggedStep& step,
   part.experts = experts.table.get();
   part.slot_rows = experts.rows;
   SY_RETURN_IF_ERROR(group->exchange().Step(stream_.get(), part));
-  const std::size_t event = next_event_++ % kStepsAhead;
-  begun_.push_back(
-      {.group = group, .experts = std::move(experts.table), .event = event, .since = Now()});
+  return Follow({.group = group, .experts = std::move(experts.table)});
+}
+
+absl::Status LogFollower::Follow(Begun begun) {
+  begun.event = next_event_++ % kStepsAhead;
+  begun.since = Now();
+  const std::size_t event = begun.event;
+  begun_.push_back(std::move(begun));
   return stream_->Record(events_[event].get());
 }
 
@@ -314,7 +437,9 @@ void LogFollower::Count(const Begun& ended, const absl::Status& status) {
     options_.counts->failed.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  options_.counts->steps.fetch_add(1, std::memory_order_relaxed);
+  const std::uint32_t steps = ended.graph == nullptr ? 1 : ended.graph->count();
+  options_.counts->steps.fetch_add(steps, std::memory_order_relaxed);
+  if (ended.graph != nullptr) return;  // its time is also that of the engine's own work
   options_.counts->step.Observe(Now() - ended.since);
 }
 

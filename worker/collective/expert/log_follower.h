@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <utility>
@@ -48,6 +49,8 @@ class FollowedGroup {
   virtual absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) = 0;
   // The group makes no step any more; once.
   virtual void OnFailed(const absl::Status& why) = 0;
+  // How long its ranks wait for each other.
+  [[nodiscard]] virtual Duration patience() const = 0;
 
   std::atomic<std::uint64_t> steps_made{0};
   std::atomic<bool> has_source{false};  // one of this process, which may join its steps
@@ -101,8 +104,16 @@ class LogFollower {
   struct Begun {
     std::shared_ptr<FollowedGroup> group;
     std::shared_ptr<const ExpertTable> experts;
+    std::shared_ptr<const RecordedSteps> graph = {};  // of a launch
     std::size_t event = 0;
     TimePoint since{};
+  };
+
+  // A graph that is being launched.
+  struct Launch {
+    std::shared_ptr<FollowedGroup> group;
+    std::shared_ptr<const RecordedSteps> graph;
+    TimePoint until;
   };
 
   LogFollower(const Options& options, std::unique_ptr<SharedLog> log);
@@ -122,7 +133,21 @@ class LogFollower {
                     ExchangeStep part) SY_REQUIRES(turn_);
   absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group,
                        ExchangeStep part) SY_REQUIRES(turn_);
+  // Nobody launches, and the stream has room.
   absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(turn_);
+  // The next step of the log for a source that wants `wanted`: found, or appended. Nothing: look
+  // again.
+  absl::StatusOr<std::optional<LoggedStep>> FindNext(const FollowedGroup* group,
+                                                     const LoggedStep& wanted) SY_REQUIRES(turn_);
+  absl::Status Record(FollowedGroup* group, void* capturing, const LoggedStep& step,
+                      ExchangeStep part, RecordedSteps* graph) SY_REQUIRES(turn_);
+  absl::Status BeginLaunch(FollowedGroup* group, const std::shared_ptr<const RecordedSteps>& graph,
+                           const LoggedStep& wanted, void* foreign, TimePoint until)
+      SY_REQUIRES(turn_);
+  absl::StatusOr<std::uint64_t> EndLaunch(FollowedGroup* group, void* foreign) SY_REQUIRES(turn_);
+  void LookForLateLaunch() SY_REQUIRES(turn_);
+  // What has been enqueued last is followed until it ends.
+  absl::Status Follow(Begun begun) SY_REQUIRES(turn_);
   // Whether the step, the next one, is left to the source that may join it; it is first seen now
   // if it was not before.
   bool IsLeft(const LoggedStep& step) SY_REQUIRES(turn_);
@@ -154,6 +179,7 @@ class LogFollower {
   TimePoint seen_at_ SY_GUARDED_BY(turn_){};
   std::size_t next_event_ SY_GUARDED_BY(turn_) = 0;
   std::deque<Begun> begun_ SY_GUARDED_BY(turn_);
+  std::optional<Launch> launch_ SY_GUARDED_BY(turn_);
   bool ended_ SY_GUARDED_BY(turn_) = false;
 
   std::atomic<bool> stopping_{false};

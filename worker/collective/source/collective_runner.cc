@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -12,6 +14,7 @@
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
 #include "worker/collective/group_spec.h"
+#include "worker/collective/source/collective_runner_graphs.h"
 
 namespace switchyard {
 namespace {
@@ -24,6 +27,12 @@ constexpr Duration kDeviceMax = std::chrono::seconds(120);
 constexpr Duration kRoomWait = std::chrono::microseconds(100);  // how often for room in a stream
 
 TimePoint Now() { return SteadyClock().Now(); }
+
+absl::Status Mendable(const absl::Status& why) {
+  const std::map<std::string, std::string> metadata = MetadataOf(why);
+  return MakeError(absl::StatusCode::kUnavailable, ReasonOf(why), why.message(),
+                   {metadata.begin(), metadata.end()});
+}
 
 }  // namespace
 
@@ -136,6 +145,7 @@ bool CollectiveRunner::FollowPlan(TimePoint /*now*/) {
   const std::shared_ptr<SourceGroup> group = current_;
   std::erase_if(former_epochs_, [&](Epoch epoch) {
     if (group == nullptr || InFlight(group.get(), epoch)) return false;
+    if (graphs_ != nullptr && graphs_->Has(group.get(), epoch)) return false;
     group->Release(epoch);
     return true;
   });
@@ -189,7 +199,8 @@ void CollectiveRunner::LetGo() {
     if (!used.ok() || former.ended != nullptr) break;
     absl::SleepFor(absl::FromChrono(kRoomWait));
   }
-  rank.Retire();
+  // A graph of it may be launched again.
+  if (graphs_ == nullptr || !graphs_->Has(former.group.get())) rank.Retire();
   if (former.ended != nullptr) former_.push_back(std::move(former));
 }
 
@@ -206,7 +217,8 @@ absl::StatusOr<std::shared_ptr<const StepPlaces>> CollectiveRunner::MakePlaces(S
 bool CollectiveRunner::LookForEnd(TimePoint now) {
   std::erase_if(former_, [&](const Former& former) { return former.ended->done(); });
   if (current_ == nullptr || current_->state() != SourceGroup::State::kEnded) return false;
-  last_error_ = current_->why();
+  // Whatever it was, a new group has another chance; errors of forming one may be final.
+  last_error_ = Mendable(current_->why());
   LetGo();
   former_epochs_.clear();
   if (pending_.has_value() || forming_ != nullptr) return true;
@@ -323,22 +335,28 @@ absl::Status CollectiveRunner::Enqueue(const StepRequest& request, const StepReq
 
 absl::StatusOr<std::uint64_t> CollectiveRunner::MakeRound(const StepRequest& round, RankTurn& turn,
                                                           TimePoint until) {
-  const LoggedStep wanted{.group = current_->rank().group(),
-                          .layer = round.layer,
-                          // Several sources cannot know each other's tokens.
-                          .cover = options_.grant.group.sources == 1
-                                       ? std::max(round.tokens, 1)
-                                       : current_->options().facts.tokens_max,
-                          .epoch = served_.plan.epoch.value & LoggedStep::kEpochMask};
-  return turn.MakeStep(wanted,
-                       {.tokens = round.tokens,
-                        .x = round.x,
-                        .ids = round.ids,
-                        .weights = round.weights,
-                        .y = round.y,
-                        .places = places_ == nullptr ? nullptr : places_->Of(round.layer),
-                        .y_dtype = options_.grant.request.y_dtype},
-                       until);
+  // Several sources cannot know each other's tokens.
+  const std::int32_t cover = options_.grant.group.sources == 1
+                                 ? std::max(round.tokens, 1)
+                                 : current_->options().facts.tokens_max;
+  return turn.MakeStep(Wanted(round, cover), PartOf(round), until);
+}
+
+LoggedStep CollectiveRunner::Wanted(const StepRequest& round, std::int32_t cover) const {
+  return {.group = current_->rank().group(),
+          .layer = round.layer,
+          .cover = cover,
+          .epoch = served_.plan.epoch.value & LoggedStep::kEpochMask};
+}
+
+ExchangeStep CollectiveRunner::PartOf(const StepRequest& round) const {
+  return {.tokens = round.tokens,
+          .x = round.x,
+          .ids = round.ids,
+          .weights = round.weights,
+          .y = round.y,
+          .places = places_ == nullptr ? nullptr : places_->Of(round.layer),
+          .y_dtype = options_.grant.request.y_dtype};
 }
 
 // The step's error is that of its first round. Later ones leave the earlier ones running,
@@ -419,6 +437,7 @@ void CollectiveRunner::Close(TimePoint /*now*/) {
   for (const Slot& slot : slots_) {
     if (slot.used && !slot.event->done()) (void)slot.event->Wait(kDeviceMax);
   }
+  graphs_.reset();  // its caller launches none any more
   LetGo();
   for (const Former& former : former_) (void)former.ended->Wait(kDeviceMax);
   former_.clear();

@@ -78,12 +78,14 @@ class CollectiveRunner final : public StepRunner {
   [[nodiscard]] absl::StatusOr<bool> IsDone(const StepTicket& ticket) const override;
   // Refuses a step that is not done.
   absl::Status Take(const StepTicket& ticket, TimePoint now) override;
+  StepGraphs* graphs() override;
   // Waits for the steps in flight.
   void Close(TimePoint now) override;
   [[nodiscard]] Epoch epoch() const override { return served_.plan.epoch; }
   [[nodiscard]] RunnerStatus Status() const override;
 
  private:
+  class Graphs;  // collective_runner_graphs.h
   struct Slot {
     bool used = false;
     std::uint32_t generation = 0;
@@ -106,6 +108,8 @@ class CollectiveRunner final : public StepRunner {
   [[nodiscard]] absl::StatusOr<std::uint32_t> FreeSlot() const;
   [[nodiscard]] const Slot* Find(const StepTicket& ticket) const;
   [[nodiscard]] bool InFlight(const SourceGroup* group, Epoch epoch) const;
+  [[nodiscard]] LoggedStep Wanted(const StepRequest& round, std::int32_t cover) const;
+  [[nodiscard]] ExchangeStep PartOf(const StepRequest& round) const;
   absl::StatusOr<std::uint64_t> MakeRound(const StepRequest& round, RankTurn& turn,
                                           TimePoint until);
   absl::Status MakeRounds(const StepRequest& request, RankTurn& turn, StepRounds* rounds);
@@ -145,6 +149,7 @@ class CollectiveRunner final : public StepRunner {
   std::shared_ptr<SourceGroup> current_;  // whose steps this source makes; null: none
   std::uint64_t takeovers_ = 0;           // groups that were current
   std::vector<Slot> slots_;
+  std::unique_ptr<Graphs> graphs_;  // null: none has been opened
 };
 
 }  // namespace switchyard

@@ -8,6 +8,7 @@
 
 #include "core/base/error.h"
 #include "worker/device/cuda/backend/cuda_stream.h"
+#include "worker/device/cuda/backend/kept_context.h"
 #include "worker/device/host/futex.h"
 
 namespace switchyard {
@@ -64,6 +65,7 @@ bool CompletionThread::LookAtAll(bool* moved) {
 
 void CompletionThread::Loop() {
   (void)cudaSetDevice(device_);
+  const RelaxedCapture relaxed;  // an engine of this process may capture at any time
   auto last_moved = std::chrono::steady_clock::now();
   while (!stopping_.load()) {
     const std::uint32_t seen = notified_.load();

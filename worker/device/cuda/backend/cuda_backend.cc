@@ -131,6 +131,7 @@ absl::StatusOr<std::unique_ptr<Buffer>> CudaBackend::OpenShared(absl::string_vie
 
 absl::StatusOr<std::unique_ptr<PackedExpert>> CudaBackend::Pack(const MoeShape& shape,
                                                                 const ExpertWeightsView& weights) {
+  const KeptContext kept(shared_.contexts);
   SY_RETURN_IF_ERROR(Select());
   if (shape.hidden < 1 || shape.intermediate < 1 || shape.hidden > kSizeMax ||
       shape.intermediate > kSizeMax) {
@@ -159,6 +160,7 @@ absl::StatusOr<std::unique_ptr<Exchange>> CudaBackend::MakeExchange(const Exchan
 
 absl::StatusOr<std::unique_ptr<ExpertTable>> CudaBackend::MakeTable(
     std::vector<TableEntry> entries) {
+  const KeptContext kept(shared_.contexts);
   SY_RETURN_IF_ERROR(Select());
   return CudaTable::Create(std::move(entries), shared_.fault);
 }
@@ -171,6 +173,7 @@ BatchSize CudaBackend::PrefillBatch(const MoeShape& shape, const BatchSize& usua
 
 absl::StatusOr<std::unique_ptr<Workspace>> CudaBackend::MakeWorkspace(const MoeShape& shape,
                                                                       std::int64_t pairs_max) {
+  const KeptContext kept(shared_.contexts);
   SY_RETURN_IF_ERROR(Select());
   return CudaWorkspace::Create(shape, pairs_max, shared_.fault);
 }

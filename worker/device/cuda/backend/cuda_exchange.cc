@@ -179,9 +179,27 @@ absl::Status CudaExchange::Check(const ExchangeStep& step) const {
 
 absl::Status CudaExchange::Step(Stream* stream, const ExchangeStep& step) {
   SY_RETURN_IF_ERROR(Check(step));
-  SY_RETURN_IF_ERROR(member_->CountStep());
+  SY_RETURN_IF_ERROR(member_->CountSteps());
   return static_cast<CudaStream*>(stream)->Enqueue(
       [this, &step](cudaStream_t raw) { return Enqueue(step, raw); });
+}
+
+absl::Status CudaExchange::Record(void* capturing, const ExchangeStep& step) {
+  SY_RETURN_IF_ERROR(Check(step));
+  const KeptContext kept(shared_->contexts);
+  if (shared_->fault.broken()) return shared_->fault.status();
+  SY_RETURN_IF_ERROR(shared_->fault.Check(cudaSetDevice(shared_->device), "selecting the device"));
+  auto* const stream = static_cast<cudaStream_t>(capturing);
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t asked = cudaStreamIsCapturing(stream, &capture);
+  if (asked != cudaSuccess || capture != cudaStreamCaptureStatusActive) {
+    (void)cudaGetLastError();
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                     "the stream is not being captured into a graph; add steps to a graph between "
+                     "the begin and the end of a capture",
+                     {{"field", "stream"}});
+  }
+  return Enqueue(step, stream);
 }
 
 absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream) {

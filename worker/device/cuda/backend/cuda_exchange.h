@@ -34,6 +34,8 @@ class CudaExchange final : public Exchange {
     return member_->Join(keys, patience);
   }
   absl::Status Step(Stream* stream, const ExchangeStep& step) override;
+  absl::Status Record(void* capturing, const ExchangeStep& step) override;
+  absl::Status CountRecorded(std::uint32_t steps) override { return member_->CountSteps(steps); }
   [[nodiscard]] absl::Status CheckIds(std::uint64_t step, std::int32_t first_row) const override {
     return member_->CheckIds(step, first_row);
   }

@@ -59,6 +59,7 @@ std::size_t Allocated(std::int64_t bytes) {
 
 absl::StatusOr<CudaMemory> CudaMemory::OnDevice(std::int64_t bytes, CudaFault& fault,
                                                 absl::string_view use) {
+  const RelaxedCapture relaxed;
   void* data = nullptr;
   SY_RETURN_IF_ERROR(fault.CheckAllocation(cudaMalloc(&data, Allocated(bytes)), bytes,
                                            /*on_device=*/true, use));
@@ -70,6 +71,7 @@ absl::StatusOr<CudaMemory> CudaMemory::OnDevice(std::int64_t bytes, CudaFault& f
 
 absl::StatusOr<CudaMemory> CudaMemory::Pinned(std::int64_t bytes, CudaFault& fault,
                                               absl::string_view use) {
+  const RelaxedCapture relaxed;
   void* data = nullptr;
   SY_RETURN_IF_ERROR(
       fault.CheckAllocation(cudaHostAlloc(&data, Allocated(bytes), cudaHostAllocPortable), bytes,
@@ -84,6 +86,7 @@ absl::StatusOr<CudaMemory> CudaMemory::Pinned(std::int64_t bytes, CudaFault& fau
 // Fails only after a fault, when the process is about to end.
 void CudaMemory::Free() {
   if (data_ == nullptr) return;
+  const RelaxedCapture relaxed;
   (void)(pinned_ ? cudaFreeHost(data_) : cudaFree(data_));
   data_ = nullptr;
 }

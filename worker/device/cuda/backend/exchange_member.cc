@@ -22,6 +22,14 @@ absl::Status Checked(cudaError_t error, absl::string_view doing) {
                    absl::StrCat("exchange between GPUs: ", doing, ": ", cudaGetErrorName(error)));
 }
 
+struct OwnStream {
+  cudaError_t Create() { return cudaStreamCreateWithFlags(&raw, cudaStreamNonBlocking); }
+  ~OwnStream() {
+    if (raw != nullptr) (void)cudaStreamDestroy(raw);
+  }
+  cudaStream_t raw = nullptr;
+};
+
 // Pieces of one buffer, each aligned for any of its uses.
 class Pieces {
  public:
@@ -98,14 +106,18 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   SY_ASSIGN_OR_RETURN(report_,
                       device->Allocate(sizeof(cuda::ExchangeReport), MemoryKind::kPinnedHost));
   rank_.report = new (report_->data()) cuda::ExchangeReport;
-  // All before anybody has the key.
+  // All before anybody has the key; on a stream of its own, because others may have work for long.
+  OwnStream stream;
+  SY_RETURN_IF_ERROR(Checked(stream.Create(), "a stream"));
   SY_RETURN_IF_ERROR(
-      Checked(cuda::PoisonHeap(heap_.buffer->data(), bytes, nullptr), "filling the heap"));
+      Checked(cuda::PoisonHeap(heap_.buffer->data(), bytes, stream.raw), "filling the heap"));
   SY_RETURN_IF_ERROR(
-      Checked(cudaMemset(state_->data(), 0, sizeof(cuda::ExchangeState)), "clearing the state"));
+      Checked(cudaMemsetAsync(state_->data(), 0, sizeof(cuda::ExchangeState), stream.raw),
+              "clearing the state"));
   // A step that fails may leave slots as they were: no slots, or those of an earlier step.
-  SY_RETURN_IF_ERROR(Checked(cudaMemset(lists_->data(), 0xff, lists_bytes), "clearing the lists"));
-  SY_RETURN_IF_ERROR(Checked(cudaDeviceSynchronize(), "filling the heap"));
+  SY_RETURN_IF_ERROR(Checked(cudaMemsetAsync(lists_->data(), 0xff, lists_bytes, stream.raw),
+                             "clearing the lists"));
+  SY_RETURN_IF_ERROR(Checked(cudaStreamSynchronize(stream.raw), "filling the heap"));
   rank_.state = reinterpret_cast<cuda::ExchangeState*>(state_->data());
   rank_.heaps[rank_.rank] = heap_.buffer->data();
   return absl::OkStatus();
@@ -137,9 +149,9 @@ absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration pa
   return absl::OkStatus();
 }
 
-absl::Status ExchangeMember::CountStep(std::uint64_t most) {
-  if (steps_ < most) {
-    ++steps_;
+absl::Status ExchangeMember::CountSteps(std::uint64_t steps, std::uint64_t most) {
+  if (steps_ + steps <= most) {
+    steps_ += steps;
     return absl::OkStatus();
   }
   return MakeError(

@@ -46,8 +46,9 @@ class ExchangeMember {
   // Lists of one step at a time.
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
-  // Before each step is enqueued. Errors: kUnavailable (NOT_READY) for one more than `most`.
-  absl::Status CountStep(std::uint64_t most = cuda::kExchangeStepsMax);
+  // Before steps are enqueued, or run from a graph. Errors: kUnavailable (NOT_READY) for more than
+  // `most` in all.
+  absl::Status CountSteps(std::uint64_t steps = 1, std::uint64_t most = cuda::kExchangeStepsMax);
   // As Exchange::CheckIds.
   [[nodiscard]] absl::Status CheckIds(std::uint64_t step, std::int32_t first_row) const;
   // As Exchange::Lose.

@@ -18,15 +18,26 @@ struct ContextCalls {
 };
 ContextCalls FindContextCalls();
 
+// While it lives, captures of graphs, whosever they are, forbid this thread no call and are not
+// ended by one.
+class RelaxedCapture {
+ public:
+  RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  ~RelaxedCapture() { (void)cudaThreadExchangeStreamCaptureMode(&mode_); }
+  RelaxedCapture(const RelaxedCapture&) = delete;
+  RelaxedCapture& operator=(const RelaxedCapture&) = delete;
+
+ private:
+  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's
+};
+
 // Takes well below a microsecond.
 class KeptContext {
  public:
   explicit KeptContext(const ContextCalls& calls) : calls_(calls) {
     if (calls_.get == nullptr || calls_.get(&found_) != CUDA_SUCCESS) found_ = nullptr;
-    (void)cudaThreadExchangeStreamCaptureMode(&mode_);
   }
   ~KeptContext() {
-    (void)cudaThreadExchangeStreamCaptureMode(&mode_);
     CUcontext left = nullptr;
     if (found_ == nullptr || calls_.get(&left) != CUDA_SUCCESS || left == found_) return;
     (void)calls_.set(found_);
@@ -37,7 +48,7 @@ class KeptContext {
  private:
   const ContextCalls& calls_;
   CUcontext found_ = nullptr;
-  cudaStreamCaptureMode mode_ = cudaStreamCaptureModeRelaxed;  // then the thread's
+  const RelaxedCapture relaxed_;
 };
 
 }  // namespace switchyard

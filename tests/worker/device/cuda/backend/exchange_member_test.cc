@@ -137,10 +137,10 @@ TEST_F(ExchangeMemberTest, AGroupMakesAsManyStepsAsItsNumbersTellApart) {
   SY_ASSERT_OK_AND_ASSIGN(const auto device, CudaBackend::Create({}));
   SY_ASSERT_OK_AND_ASSIGN(const auto member, ExchangeMember::Create(device.get(), ShapeOf(2), 0));
 
-  SY_EXPECT_OK(member->CountStep(2));
-  SY_EXPECT_OK(member->CountStep(2));
+  SY_EXPECT_OK(member->CountSteps(1, 2));
+  SY_EXPECT_OK(member->CountSteps(1, 2));
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(member->CountStep(2), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+    EXPECT_THAT(member->CountSteps(1, 2), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
   }
 }
 
