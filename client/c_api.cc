@@ -84,7 +84,8 @@ absl::Status RequestOf(const sy_session_options& options, switchyard::OpenSessio
   request->group = {.name = TextOf(options.group),
                     .source = static_cast<std::int32_t>(options.source),
                     .sources = static_cast<std::int32_t>(std::max(options.sources, 1U)),
-                    .hosts = HostsOf(options.hosts)};
+                    .hosts = HostsOf(options.hosts),
+                    .in_step = options.in_step != 0};
   return absl::OkStatus();
 }
 

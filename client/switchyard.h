@@ -95,9 +95,7 @@ typedef struct sy_client_options {
   const char* net_devices; /* for UCX's tcp lanes, e.g. "lo"; NULL: all */
   uint32_t busy_poll_us;   /* p2p: look for frames for so long before sleeping; at most 1,000,000 */
   const char* ring_dir; /* the --ring-dir that workers in other Pods of this host share; or NULL */
-  /* Where the tensors of steps lie: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host. Opening
-     takes a second, and gives SY_FAILED_PRECONDITION without CUDA in the library or such a GPU. */
-  const char* device;
+  const char* device;   /* of tensors: "cuda:0", "cuda:index=0,busy_poll_us=2000"; NULL: host */
   const char* data_ports; /* p2p only: "FIRST-LAST", the TCP ports that workers dial; NULL: any */
   const char* tls_dir;    /* folder for mutual TLS, see docs/SECURITY.md; NULL: no encryption */
   const struct sy_worker* worker; /* of this process, for `hosts`; used while opening; or NULL */
@@ -119,6 +117,7 @@ typedef struct sy_session_options {
   uint32_t sources;  /* 0: 1 */
   uint32_t fp8_sums; /* not 0: collective and normal: sums of workers come back as FP8, coarser */
   const char* hosts; /* collective: "rank-0,rank-1", see switchyard_worker.h; or NULL */
+  uint32_t in_step;  /* not 0: collective: all sources submit all steps, see switchyard_graph.h */
 } sy_session_options;
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
@@ -127,9 +126,8 @@ typedef struct sy_session_options {
  * there and does not wait. When sy_wait has returned SY_OK, work enqueued from then on, on any
  * stream, reads the whole y. SY_INVALID_ARGUMENT: pageable memory, memory or a stream of another
  * device, or a `stream` or such memory without a device; SY_FAILED_PRECONDITION: `stream` is being
- * captured. Small steps pass through pinned memory of the session, and one larger than all before
- * waits milliseconds for it. If work on `stream` outlasts the deadline, sy_wait fails once it has
- * ended, or after a minute, when the device counts as lost. */
+ * captured. Small steps pass through pinned memory of the session; one larger than all before waits
+ * milliseconds for it. If work on `stream` outlasts the deadline, sy_wait fails when it ends. */
 typedef struct sy_step_request {
   uint32_t size;
   uint32_t abi_version;
@@ -160,7 +158,8 @@ SY_EXPORT const char* sy_version(void); /* "0.1.0" */
 SY_EXPORT sy_mode sy_mode_of_step(uint32_t choice, uint32_t flags);
 
 /* Sets *out unless `options` is a bad structure (SY_INVALID_ARGUMENT), also on other errors, so
- * that sy_last_error works. Always close it. Does not connect. */
+ * that sy_last_error works. Always close it. Does not connect. A device takes a second to open;
+ * SY_FAILED_PRECONDITION: there is no such GPU, or the library is without CUDA. */
 SY_EXPORT sy_code sy_client_open(const sy_client_options* options, sy_client** out);
 /* Also closes its sessions. NULL is allowed. */
 SY_EXPORT void sy_client_close(sy_client* client);

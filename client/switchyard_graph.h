@@ -9,10 +9,12 @@
  * tokens at all of them (pad), and launch their graphs equally often and in the same order. A rank
  * that does otherwise, or does not come within the session's step deadline, is an error on all
  * ranks: sy_wait of the launch, or the next call, says so, the session forms its group anew, and
- * graphs are recorded again. Steps that sessions of the same workers submit beside launches are
- * submitted by all ranks, in the same order among the launches; one that finds another rank's
- * launch before it is SY_RESOURCE_EXHAUSTED. A launch that waits for another rank holds the GPU,
- * also for p2p steps of others: whoever is to launch waits for none of these.
+ * graphs are recorded again. Steps beside launches, of any session of the same workers, are
+ * submitted by all ranks, in the same order among the launches: such sessions are opened with
+ * `in_step`, or a source that is a millisecond late takes part without tokens and then has its
+ * turn after the next launch. A call whose turn has not come is SY_RESOURCE_EXHAUSTED. A launch
+ * that waits for another rank holds the GPU, also for p2p steps: whoever is to launch waits for
+ * none.
  *
  * A graph is of the plan of when it was opened, and goes on to run on it while that plan's workers
  * are there, though a newer plan serves. sy_graph_state says when it is out of date: then all ranks

@@ -34,6 +34,7 @@ std::string BytesOf(const GrantClaims& claims) {
     writer.Int(claims.group.sources);
     // None leave the bytes as they were before there were hosts.
     for (const std::string& host : claims.group.hosts) writer.String(host);
+    if (claims.group.in_step) writer.Int(std::uint8_t{1});
   }
   return writer.Take();
 }

@@ -47,6 +47,9 @@ struct GroupRequest {
   // By source, the id of the worker in whose process it is, or "" for one that is in none. The same
   // at all sources. None at all: no source is.
   std::vector<std::string> hosts = {};
+  // Every source submits every step, and is waited for as long as the session's step deadline.
+  // False: one that is a millisecond behind takes part without tokens.
+  bool in_step = false;
   friend bool operator==(const GroupRequest&, const GroupRequest&) = default;
 };
 
@@ -58,7 +61,8 @@ struct GroupGrant {
   GroupId id;
   std::int32_t source = 0;
   std::int32_t sources = 0;
-  std::vector<std::string> hosts = {};  // as GroupRequest
+  std::vector<std::string> hosts = {};  // these two as GroupRequest
+  bool in_step = false;
   friend bool operator==(const GroupGrant&, const GroupGrant&) = default;
 };
 

@@ -18,17 +18,25 @@ constexpr Duration kFormingMax = std::chrono::minutes(1);
 // All sources of a group have to want the same of these.
 bool MeansSame(const OpenSessionRequest& a, const OpenSessionRequest& b) {
   return a.group.sources == b.group.sources && a.group.hosts == b.group.hosts &&
-         a.phase == b.phase && a.mode == b.mode && a.max_tokens == b.max_tokens &&
-         a.source == b.source;
+         a.group.in_step == b.group.in_step && a.phase == b.phase && a.mode == b.mode &&
+         a.max_tokens == b.max_tokens && a.source == b.source;
+}
+
+GroupGrant GrantOf(const GroupRequest& group, const GroupId& id) {
+  return {.id = id,
+          .source = group.source,
+          .sources = group.sources,
+          .hosts = group.hosts,
+          .in_step = group.in_step};
 }
 
 std::string TextOf(const OpenSessionRequest& request) {
   const std::vector<std::string>& hosts = request.group.hosts;
-  return absl::StrFormat("%d sources of kind %s%s, phase %s, mode %s, max_tokens %d",
+  return absl::StrFormat("%d sources of kind %s%s%s, phase %s, mode %s, max_tokens %d",
                          request.group.sources, DeviceKindName(request.source),
                          hosts.empty() ? "" : absl::StrCat(" at ", absl::StrJoin(hosts, ",")),
-                         PhaseName(request.phase), DispatchModeName(*request.mode),
-                         request.max_tokens);
+                         request.group.in_step ? " in step" : "", PhaseName(request.phase),
+                         DispatchModeName(*request.mode), request.max_tokens);
 }
 
 }  // namespace
@@ -54,8 +62,7 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request,
                                              TimePoint now) {
   const GroupRequest& group = request.group;
   if (group.sources == 1) {
-    return GroupGrant{
-        .id = rng->NextId<GroupId>(), .source = group.source, .sources = 1, .hosts = group.hosts};
+    return GrantOf(group, rng->NextId<GroupId>());
   }
   std::erase_if(forming_, [&](const auto& entry) {
     const Forming& forming = entry.second;
@@ -90,8 +97,7 @@ absl::StatusOr<GroupGrant> GroupTable::Claim(const OpenSessionRequest& request,
     at = forming_.insert_or_assign(key, std::move(begun)).first;
   }
   at->second.claimed[source] = true;
-  return GroupGrant{
-      .id = at->second.id, .source = group.source, .sources = group.sources, .hosts = group.hosts};
+  return GrantOf(group, at->second.id);
 }
 
 }  // namespace switchyard

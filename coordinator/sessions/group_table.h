@@ -35,7 +35,7 @@ class GroupTable {
   // `request` is complete and wants a group; `tenant` is that of whoever it is for, or null. What a
   // gateway opens for a caller is the caller's, not the gateway's. Errors: kInvalidArgument
   // (BAD_CONFIG) for a source that means another group than those before it: another number of
-  // sources, other hosts, phase, mode (R40), max_tokens or kind; kResourceExhausted
+  // sources, other hosts, in step or not, phase, mode (R40), max_tokens or kind; kResourceExhausted
   // (TOO_MANY_SESSIONS).
   absl::StatusOr<GroupGrant> Claim(const OpenSessionRequest& request, const Tenant* tenant,
                                    Epoch epoch, Rng* rng, TimePoint now);

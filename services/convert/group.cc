@@ -116,6 +116,7 @@ void Encode(const GroupGrant& in, v1::GroupPlace* out) {
   out->set_source(static_cast<std::uint32_t>(in.source));
   out->set_sources(static_cast<std::uint32_t>(in.sources));
   for (const std::string& host : in.hosts) out->add_hosts(host);
+  out->set_in_step(in.in_step);
 }
 
 void Decode(Decoder& at, const v1::GroupPlace& in, GroupGrant* out) {
@@ -123,6 +124,7 @@ void Decode(Decoder& at, const v1::GroupPlace& in, GroupGrant* out) {
   at.Int("source", in.source(), &out->source);
   at.Int("sources", in.sources(), &out->sources);
   out->hosts = {in.hosts().begin(), in.hosts().end()};
+  out->in_step = in.in_step();
 }
 
 v1::JoinGroupRequest ToProto(const GroupMessage& message) {

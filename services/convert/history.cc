@@ -66,6 +66,7 @@ void Encode(const SessionView& in, v1::Session* out) {
   out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
   out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
   for (const std::string& host : in.group.hosts) out->mutable_group()->add_hosts(host);
+  out->mutable_group()->set_in_step(in.group.in_step);
   out->set_ranks(static_cast<std::uint32_t>(in.ranks));
 }
 

@@ -29,6 +29,7 @@ void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
   out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
   for (const std::string& host : in.group.hosts) out->mutable_group()->add_hosts(host);
+  out->mutable_group()->set_in_step(in.group.in_step);
 }
 
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) {
@@ -51,6 +52,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
     at.Int("source", in.group().source(), &out->group.source);
     at.Int("sources", in.group().sources(), &out->group.sources);
     out->group.hosts = {in.group().hosts().begin(), in.group().hosts().end()};
+    out->group.in_step = in.group().in_step();
   });
 }
 

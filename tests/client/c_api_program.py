@@ -80,7 +80,7 @@ class ClientOptions8(ClientOptions6):
 
 class SessionOptions8(SessionOptions7):
     """What ABI 8 appends."""
-    _fields_ = [("hosts", ctypes.c_char_p)]
+    _fields_ = [("hosts", ctypes.c_char_p), ("in_step", ctypes.c_uint32)]
 
 
 class StepRequest5(StepRequest2):

@@ -44,12 +44,12 @@ class Client:
     def error(self):
         return text_of(self.library.sy_last_error, self.handle)
 
-    def session(self, phase, mode, y_dtype=F32, binding=P2P, max_tokens=0, deadline_ms=20000):
+    def session(self, phase, mode, y_dtype=F32, binding=P2P, max_tokens=0, deadline_ms=20000, in_step=False):
         session, grouped = ctypes.c_void_p(), {}
         if binding == COLLECTIVE and self.hosts:
             self.groups += 1  # all ranks open the same sessions in the same order
             grouped = {"group": b"group-%d" % self.groups, "source": self.source, "sources": len(self.hosts),
-                       "hosts": b",".join(self.hosts)}
+                       "hosts": b",".join(self.hosts), "in_step": in_step}
         options = stamped(SessionOptions8, phase=phase, mode=mode, y_dtype=y_dtype, step_deadline_ms=deadline_ms,
                           binding=binding, max_tokens=max_tokens, **grouped)
         options.abi_version = 8

@@ -76,6 +76,9 @@ TEST(GrantSignatureTest, OfABoundSessionIsItsOpeners) {
   swapped.group.hosts = {"w1", "w0"};
   EXPECT_FALSE(VerifyGrant({KeyOf(1)}, hosted, SignGrant(KeyOf(1), in_group)));
   EXPECT_FALSE(VerifyGrant({KeyOf(1)}, hosted, SignGrant(KeyOf(1), swapped)));
+  GrantClaims in_step = hosted;
+  in_step.group.in_step = true;
+  EXPECT_FALSE(VerifyGrant({KeyOf(1)}, in_step, SignGrant(KeyOf(1), hosted)));
 }
 
 // Of a coordinator of a release that binds no session, or one with a worker of such a release.

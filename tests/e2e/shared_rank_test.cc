@@ -1,5 +1,6 @@
 // Sources that share the ranks of workers of their process: expert parallelism with attention and
 // experts on the same devices. Each engine rank here is a worker and a client of this process.
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <csignal>
@@ -200,6 +201,48 @@ TEST_F(SharedRankTest, EnginesOfAllRanksStepTogetherAndAlone) {
   threads.emplace_back(run, std::ref(*p2p), 2, true, "p2p");
   threads.emplace_back(run, std::ref(*apart), 2, true, "apart");
   for (std::thread& thread : threads) thread.join();
+}
+
+// As beside launches of graphs: a source that comes late is waited for, and has its tokens in the
+// step that it means.
+TEST_F(SharedRankTest, InStepEverySourceIsWaitedFor) {
+  constexpr int kSteps = 12;
+  constexpr auto kLate = std::chrono::milliseconds(20);
+  Start(/*others=*/0, /*engines=*/2);
+  std::vector<std::unique_ptr<MoeSession>> sessions(2);
+  std::vector<std::thread> threads;
+  for (std::size_t e = 0; e < 2; ++e) {
+    threads.emplace_back([&, e] {
+      OpenSessionRequest order = OrderOfSource(DispatchMode::kLowLatency, "in step",
+                                               static_cast<std::int32_t>(e), Hosts());
+      order.group.in_step = true;
+      auto session = engines_[e].client->OpenWhenReady(order, kReadyTimeout);
+      SY_ASSERT_OK(session.status());
+      sessions[e] = *std::move(session);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  ASSERT_TRUE(sessions[0] != nullptr && sessions[1] != nullptr);
+  SY_ASSERT_OK_AND_ASSIGN(const auto p2p, OpenP2p());
+  Batch expected(9, 41);
+  SY_ASSERT_OK(RunStep(*p2p, expected, 1));
+  threads.clear();
+  std::array<Duration, 2> took{};
+  const auto begun = std::chrono::steady_clock::now();
+  for (std::size_t e = 0; e < 2; ++e) {
+    threads.emplace_back([&, e] {
+      for (int i = 0; i < kSteps; ++i) {
+        if (e == 1) std::this_thread::sleep_for(kLate);
+        Batch batch(9, 41);
+        ASSERT_NO_FATAL_FAILURE(ExpectRight(RunStep(*sessions[e], batch, 1), batch, expected.y,
+                                            absl::StrCat(e, " ", i)));
+      }
+      took[e] = std::chrono::steady_clock::now() - begun;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  // Without the other, the first source's steps would have taken some milliseconds each.
+  EXPECT_GT(took[0], kSteps * kLate * 9 / 10);
 }
 
 // Several steps in flight, from two threads of one source.

@@ -39,6 +39,8 @@ struct LateDeviceOptions {
   const void* foreign_memory = nullptr;
   // Upper bound of each delay.
   Duration late_max = std::chrono::microseconds(300);
+  // Whether Stream::Precede is taken; what it would hold back is the test's.
+  bool precedes = false;
   // What each row of an expert takes in addition, in decode and in other work.
   Duration decode_row{};
   Duration prefill_row{};

@@ -28,7 +28,8 @@ GroupGrant RandomPlace(RandomMessages& random) {
   return {.id = random.rng().NextId<GroupId>(),
           .source = static_cast<std::int32_t>(random.rng().Below(8)),
           .sources = static_cast<std::int32_t>(random.rng().Below(8)),
-          .hosts = {random.Text(), "", random.Text()}};
+          .hosts = {random.Text(), "", random.Text()},
+          .in_step = random.rng().Below(2) == 0};
 }
 
 // Without what does not count.

@@ -29,7 +29,9 @@ class GroupService::Group final : public FollowedGroup {
         codecs_(std::move(codecs)),
         exchange_(std::move(exchange)),
         rank_(rank),
-        sources_(facts.source_ranks.size()) {}
+        sources_(facts.source_ranks.size()) {
+    in_step.store(first.group.in_step);
+  }
 
   struct Source {
     GroupSink* sink = nullptr;  // null: not there

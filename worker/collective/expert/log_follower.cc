@@ -215,7 +215,8 @@ bool LogFollower::IsLeft(const LoggedStep& step) {
     seen_ = next_;
     seen_at_ = now;
   }
-  return now - seen_at_ < (step.is_launch() ? group->patience() : options_.idle_after);
+  const bool waits = step.is_launch() || group->in_step.load(std::memory_order_relaxed);
+  return now - seen_at_ < (waits ? group->patience() : options_.idle_after);
 }
 
 void LogFollower::MakeNext(const LoggedStep& step) {
@@ -261,18 +262,25 @@ absl::StatusOr<std::uint64_t> LogFollower::MakeFor(FollowedGroup* group, const L
       SY_RETURN_IF_ERROR(made);
       return number;
     }
-    if (found->is_launch() && IsLeft(*found) && Now() - seen_at_ > options_.idle_after) {
-      return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                       "another rank has launched a graph, and this engine has to launch its own "
-                       "before it submits steps; make launches and steps in the same order on all "
-                       "ranks");
-    }
     if ((found->is_launch() || found->group != wanted.group) && IsLeft(*found)) {
-      moved_.WaitUntil(turn_, Now() + kLookEvery);
+      SY_RETURN_IF_ERROR(WaitForCaller());
       continue;
     }
     MakeNext(*found);
   }
+}
+
+// The next step is one that a source of this process may make, which may be the one that is in
+// this call: not for long.
+absl::Status LogFollower::WaitForCaller() {
+  if (Now() - seen_at_ <= options_.idle_after) {
+    moved_.WaitUntil(turn_, Now() + kLookEvery);
+    return absl::OkStatus();
+  }
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                   "other ranks have begun a launch, or a step of another session, that this "
+                   "engine has to make first; make launches and steps in the same order on all "
+                   "ranks");
 }
 
 absl::StatusOr<std::optional<LoggedStep>> LogFollower::FindNext(const FollowedGroup* group,
@@ -339,11 +347,7 @@ absl::Status LogFollower::BeginLaunch(FollowedGroup* group,
       return why;
     }
     if (found->group != wanted.group && IsLeft(*found)) {
-      if (Now() >= until) {
-        return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                         "the worker waits for another engine's source; try again");
-      }
-      moved_.WaitUntil(turn_, Now() + kLookEvery);
+      SY_RETURN_IF_ERROR(WaitForCaller());
       continue;
     }
     MakeNext(*found);

@@ -54,6 +54,7 @@ class FollowedGroup {
 
   std::atomic<std::uint64_t> steps_made{0};
   std::atomic<bool> has_source{false};  // one of this process, which may join its steps
+  std::atomic<bool> in_step{false};     // as GroupRequest
 };
 
 class LogFollower {
@@ -137,6 +138,7 @@ class LogFollower {
   absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(turn_);
   // The next step of the log for a source that wants `wanted`: found, or appended. Nothing: look
   // again.
+  absl::Status WaitForCaller() SY_REQUIRES(turn_);
   absl::StatusOr<std::optional<LoggedStep>> FindNext(const FollowedGroup* group,
                                                      const LoggedStep& wanted) SY_REQUIRES(turn_);
   absl::Status Record(FollowedGroup* group, void* capturing, const LoggedStep& step,

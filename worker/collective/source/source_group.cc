@@ -229,7 +229,8 @@ absl::Status SourceGroup::MakeOwnRank(std::unique_ptr<Exchange> exchange, const 
   SY_ASSIGN_OR_RETURN(own.log, SharedLog::Open(keys.log, options_.ring_dir));
   own.group = keys.group;
   own.alone = options_.grant.group.sources == 1;
-  own.idle_after = options_.idle_after;
+  own.idle_after =
+      options_.grant.group.in_step ? options_.grant.request.step_deadline : options_.idle_after;
   own.fail = [this](const absl::Status& why) { Abandon(why); };
   rank_ = std::make_shared<OwnRank>(std::move(own));
   const MutexLock lock(mutex_);
