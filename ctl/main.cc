@@ -5,12 +5,14 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "core/cli/process_end.h"
 #include "core/cli/progress_line.h"
 #include "ctl/contexts.h"
 #include "ctl/syctl.h"
 #include "services/config/config_file.h"
 
 int main(int argc, char** argv) {
+  switchyard::KeepTlsForThreads();
   switchyard::ctl::Terminal terminal;
   terminal.is_terminal = isatty(STDOUT_FILENO) != 0;
   winsize size{};

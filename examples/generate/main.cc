@@ -12,6 +12,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/status_macros.h"
+#include "core/cli/process_end.h"
 #include "examples/qwen3_moe/byte_tokenizer.h"
 #include "examples/qwen3_moe/feed_text.h"
 #include "examples/qwen3_moe/generate.h"
@@ -130,4 +131,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace switchyard::qwen3_moe
 
-int main(int argc, char** argv) { return switchyard::qwen3_moe::Main(argc, argv); }
+int main(int argc, char** argv) {
+  switchyard::KeepTlsForThreads();
+  return switchyard::qwen3_moe::Main(argc, argv);
+}

@@ -25,6 +25,7 @@
 #include "core/base/error.h"
 #include "core/base/once_set.h"
 #include "core/base/status_macros.h"
+#include "core/cli/process_end.h"
 #include "core/rng.h"
 #include "services/bin/bin_support.h"
 #include "services/bin/coordinator_options.h"
@@ -258,6 +259,7 @@ absl::Status Run(const CoordinatorSettings& options, SignalWait& signals, Progra
 }
 
 int Main(int argc, char** argv) {
+  KeepTlsForThreads();
   SignalWait signals({SIGTERM, SIGINT, SIGUSR1, SIGUSR2});
   RaiseFileLimit();
   CoordinatorSettings settings;

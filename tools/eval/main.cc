@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 
 #include "core/base/status_macros.h"
+#include "core/cli/process_end.h"
 #include "examples/qwen3_moe/eval.h"
 #include "tools/cli/command_line.h"
 #include "tools/cli/run_report.h"
@@ -82,4 +83,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace switchyard::qwen3_moe
 
-int main(int argc, char** argv) { return switchyard::qwen3_moe::Main(argc, argv); }
+int main(int argc, char** argv) {
+  switchyard::KeepTlsForThreads();
+  return switchyard::qwen3_moe::Main(argc, argv);
+}

@@ -12,6 +12,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/cli/process_end.h"
 #include "core/rng.h"
 #include "model/checkpoint.h"
 #include "tools/cli/command_line.h"
@@ -89,4 +90,7 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace switchyard::qwen3_moe
 
-int main(int argc, char** argv) { return switchyard::qwen3_moe::Main(argc, argv); }
+int main(int argc, char** argv) {
+  switchyard::KeepTlsForThreads();
+  return switchyard::qwen3_moe::Main(argc, argv);
+}
