@@ -24,12 +24,16 @@ absl::Status ClosedGraph() {
                    "the graph is closed; open another");
 }
 
+using Session = std::shared_ptr<MoeSession>;
+
 // Runs `work` on the graphs of the handle's session.
 template <typename Work>
 sy_code WithGraphs(sy_graph* graph, Work work) {
   if (graph == nullptr) return SY_INVALID_ARGUMENT;
   const std::shared_ptr<MoeSession> session = graph->client->SessionOf(graph);
-  return graph->client->Keep(session == nullptr ? ClosedGraph() : session->UseGraphs(work));
+  if (session == nullptr) return graph->client->Keep(ClosedGraph());
+  return graph->client->Keep(
+      session->UseGraphs([&](StepGraphs& graphs) { return work(graphs, session); }));
 }
 
 }  // namespace
@@ -59,27 +63,30 @@ sy_code sy_graph_add(sy_graph* graph, const sy_step_request* request) {
   auto step = switchyard::ReadStepRequest(request);
   if (!step.has_value()) return graph->client->Keep(BadField("request.size"));
   step->deadline = {};
-  return WithGraphs(graph, [&](StepGraphs& graphs) { return graphs.Add(graph->id, *step); });
+  return WithGraphs(graph, [&](StepGraphs& graphs, const Session& /*of*/) {
+    return graphs.Add(graph->id, *step);
+  });
 }
 
 sy_code sy_graph_begin_launch(sy_graph* graph, void* stream) {
-  return WithGraphs(graph,
-                    [&](StepGraphs& graphs) { return graphs.BeginLaunch(graph->id, stream); });
+  return WithGraphs(graph, [&](StepGraphs& graphs, const Session& /*of*/) {
+    return graphs.BeginLaunch(graph->id, stream);
+  });
 }
 
 sy_code sy_graph_end_launch(sy_graph* graph, void* stream, sy_step** out) {
   if (out == nullptr) return SY_INVALID_ARGUMENT;
   *out = nullptr;
-  return WithGraphs(graph, [&](StepGraphs& graphs) {
+  return WithGraphs(graph, [&](StepGraphs& graphs, const Session& session) {
     SY_ASSIGN_OR_RETURN(const switchyard::StepTicket ticket, graphs.EndLaunch(graph->id, stream));
-    *out = graph->client->KeepStep(graph->client->SessionOf(graph), ticket);
+    *out = graph->client->KeepStep(session, ticket);
     return absl::OkStatus();
   });
 }
 
 sy_code sy_graph_state(sy_graph* graph, uint32_t* condition) {
   if (condition == nullptr) return SY_INVALID_ARGUMENT;
-  return WithGraphs(graph, [&](StepGraphs& graphs) {
+  return WithGraphs(graph, [&](StepGraphs& graphs, const Session& /*of*/) {
     SY_ASSIGN_OR_RETURN(const StepGraphs::State state, graphs.StateOf(graph->id));
     *condition = static_cast<std::uint32_t>(state);
     return absl::OkStatus();
@@ -87,12 +94,11 @@ sy_code sy_graph_state(sy_graph* graph, uint32_t* condition) {
 }
 
 sy_code sy_graph_close(sy_graph* graph) {
-  if (graph == nullptr) return SY_INVALID_ARGUMENT;
-  sy_client* const client = graph->client;
-  const StepGraphs::Id id = graph->id;
-  const std::shared_ptr<MoeSession> session = client->End(graph);
-  if (session == nullptr) return client->Keep(ClosedGraph());
-  return client->Keep(session->UseGraphs([&](StepGraphs& graphs) { return graphs.Close(id); }));
+  const sy_code closed = WithGraphs(
+      graph, [&](StepGraphs& graphs, const Session& /*of*/) { return graphs.Close(graph->id); });
+  // A graph that is being launched stays open, so that the launch can be ended.
+  if (closed == SY_OK) graph->client->End(graph);
+  return closed;
 }
 
 }  // extern "C"

@@ -117,7 +117,7 @@ typedef struct sy_session_options {
   uint32_t sources;  /* 0: 1 */
   uint32_t fp8_sums; /* not 0: collective and normal: sums of workers come back as FP8, coarser */
   const char* hosts; /* collective: "rank-0,rank-1", see switchyard_worker.h; or NULL */
-  uint32_t in_step;  /* not 0: collective: all sources submit all steps, see switchyard_graph.h */
+  uint32_t in_step;  /* not 0: collective: every source submits every step (switchyard_graph.h) */
 } sy_session_options;
 /* One MoE layer for one batch. Strides count elements from one row to the next; rows are dense.
  * With one token a stride may be 0; any other is at least the row's length, or SY_INVALID_ARGUMENT.
@@ -127,7 +127,8 @@ typedef struct sy_session_options {
  * stream, reads the whole y. SY_INVALID_ARGUMENT: pageable memory, memory or a stream of another
  * device, or a `stream` or such memory without a device; SY_FAILED_PRECONDITION: `stream` is being
  * captured. Small steps pass through pinned memory of the session; one larger than all before waits
- * milliseconds for it. If work on `stream` outlasts the deadline, sy_wait fails when it ends. */
+ * milliseconds for it. If work on `stream` outlasts the deadline, sy_wait fails once it has ended,
+ * or after a minute, when the device counts as lost. */
 typedef struct sy_step_request {
   uint32_t size;
   uint32_t abi_version;

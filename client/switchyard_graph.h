@@ -9,17 +9,20 @@
  * tokens at all of them (pad), and launch their graphs equally often and in the same order. A rank
  * that does otherwise, or does not come within the session's step deadline, is an error on all
  * ranks: sy_wait of the launch, or the next call, says so, the session forms its group anew, and
- * graphs are recorded again. Steps beside launches, of any session of the same workers, are
- * submitted by all ranks, in the same order among the launches: such sessions are opened with
- * `in_step`, or a source that is a millisecond late takes part without tokens and then has its
- * turn after the next launch. A call whose turn has not come is SY_RESOURCE_EXHAUSTED. A launch
- * that waits for another rank holds the GPU, also for p2p steps: whoever is to launch waits for
- * none.
+ * graphs are recorded again.
  *
- * A graph is of the plan of when it was opened, and goes on to run on it while that plan's workers
- * are there, though a newer plan serves. sy_graph_state says when it is out of date: then all ranks
- * open and record graphs again between the same two launches, and close the old ones. Open graphs
- * keep the experts of their plan in memory.
+ * Steps beside launches. All ranks submit them, in any session of the same workers, in the same
+ * order among their launches. Open such sessions with `in_step`: otherwise a source that is a
+ * millisecond late takes part without tokens, and its own step comes after the next launch. In
+ * step, a step has at most as many tokens as the group takes at once. A call whose turn has not
+ * come is SY_RESOURCE_EXHAUSTED. Do not wait for a p2p step between launches: a launch that waits
+ * for another rank holds the GPU, which that step may need.
+ *
+ * A graph is of the plan of when it was opened, and goes on to run on it though a newer plan
+ * serves, while that plan's workers are there. sy_graph_state says when it is out of date: then all
+ * ranks open and record graphs again, between the same two launches and soon, and close the old
+ * ones. Open graphs keep the experts of their plan in memory, beside what --weight-bytes-max
+ * counts.
  *
  * Codes, SY_INIT and the rules of handles are those of switchyard.h; sy_last_error of the client
  * gives details. Calls of one session may come from several threads, one launch at a time. */
@@ -52,9 +55,12 @@ SY_EXPORT sy_code sy_graph_open(sy_session* session, sy_graph** out);
  * are reported by sy_wait of the launch. */
 SY_EXPORT sy_code sy_graph_add(sy_graph* graph, const sy_step_request* request);
 
-/* Has `stream` wait for the steps that the group's workers have begun. Then launch the graph there,
- * at once: no other step of this worker begins before sy_graph_end_launch, and after the session's
- * step deadline the group ends. SY_RESOURCE_EXHAUSTED: 16 steps and launches wait for sy_wait. */
+/* Has `stream` wait for the steps that this worker has begun. Then launch the graph there, at once:
+ * no other step of this worker begins before sy_graph_end_launch, and after the session's step
+ * deadline the group ends. SY_RESOURCE_EXHAUSTED, with nothing changed: 16 steps and launches, or
+ * launches of 1,024 steps, have not been waited for; other ranks have begun a step that this engine
+ * has to submit first; or the device has no room. SY_FAILED_PRECONDITION: a launch has not been
+ * ended, or the group has ended. */
 SY_EXPORT sy_code sy_graph_begin_launch(sy_graph* graph, void* stream);
 
 /* The graph is in `stream`. sy_wait of *out, some launches later, says whether it gave results. */
@@ -63,7 +69,8 @@ SY_EXPORT sy_code sy_graph_end_launch(sy_graph* graph, void* stream, sy_step** o
 /* Sets *condition to a sy_graph_condition. */
 SY_EXPORT sy_code sy_graph_state(sy_graph* graph, uint32_t* condition);
 
-/* No launch of it runs. Ends the handle. */
+/* No launch of it runs. Ends the handle, unless a launch has not been ended
+ * (SY_FAILED_PRECONDITION). */
 SY_EXPORT sy_code sy_graph_close(sy_graph* graph);
 
 #ifdef __cplusplus

@@ -24,8 +24,9 @@
 #include "worker/registry/device_registry.h"
 
 struct sy_worker::Parts {
-  std::optional<switchyard::ProgramLog> log;  // outlives the worker
-  std::string system_endpoint;                // set before the worker has started
+  // Outlives the worker, and its device, which ranks of clients keep.
+  std::shared_ptr<switchyard::ProgramLog> log;
+  std::string system_endpoint;  // set before the worker has started
   std::atomic<bool> has_ended{false};
   std::unique_ptr<switchyard::RunningWorker> worker;
 };
@@ -71,8 +72,8 @@ absl::StatusOr<std::unique_ptr<sy_worker>> Open(const sy_worker_options* options
   if (const auto end = ReadOptions(table, words)) return BadArguments(end->text);
   auto made = std::make_unique<sy_worker>();
   sy_worker::Parts* const self = made->parts.get();
-  self->log.emplace("worker " + settings.id, settings.log,
-                    std::vector<switchyard::ProgramLog::Library>());
+  self->log = std::make_shared<switchyard::ProgramLog>(
+      "worker " + settings.id, settings.log, std::vector<switchyard::ProgramLog::Library>());
   SY_ASSIGN_OR_RETURN(
       self->worker,
       switchyard::RunningWorker::Start(
@@ -81,7 +82,11 @@ absl::StatusOr<std::unique_ptr<sy_worker>> Open(const sy_worker_options* options
            .logger = self->log->logger(),
            .on_system_port = [self](const std::string& at) { self->system_endpoint = at; },
            .on_end = [self] { self->has_ended.store(true); }}));
-  made->rank_host = self->worker->rank_host();
+  // Whoever has the one has the other.
+  using Kept =
+      std::pair<std::shared_ptr<switchyard::ProgramLog>, std::shared_ptr<switchyard::RankHost>>;
+  const auto kept = std::make_shared<Kept>(self->log, self->worker->rank_host());
+  made->rank_host = std::shared_ptr<switchyard::RankHost>(kept, kept->second.get());
   return made;
 }
 

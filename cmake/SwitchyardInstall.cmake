@@ -31,7 +31,8 @@ function(switchyard_install_library target)
   install(TARGETS ${target} EXPORT switchyard_targets
           LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}")
   _switchyard_remove_rpath("${CMAKE_INSTALL_LIBDIR}" "$<TARGET_FILE_NAME:${target}>")
-  install(FILES "${PROJECT_SOURCE_DIR}/client/switchyard.h" "${PROJECT_SOURCE_DIR}/client/switchyard_worker.h"
+  install(FILES "${PROJECT_SOURCE_DIR}/client/switchyard.h" "${PROJECT_SOURCE_DIR}/client/switchyard_graph.h"
+                "${PROJECT_SOURCE_DIR}/client/switchyard_worker.h"
           DESTINATION "${headers}/client")
 
   set(package "${CMAKE_INSTALL_LIBDIR}/cmake/switchyard")

@@ -85,6 +85,11 @@ absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
                                       "several of them need a name of at most %d characters",
                                       group.source, group.sources, group.name, kGroupNameMax));
   }
+  if (group.hosts.size() > static_cast<std::size_t>(kGroupSourcesMax)) {
+    return BadSession(request, Reason::kBadRequest,
+                      absl::StrFormat("%d hosts of a group, which has at most %d sources",
+                                      group.hosts.size(), kGroupSourcesMax));
+  }
   for (const std::string& host : group.hosts) {
     if (host.empty() || IsName(host)) continue;
     return BadSession(request, Reason::kBadRequest,

@@ -62,12 +62,15 @@ std::string EventLine(const v1::Event& event) {
 
 namespace {
 
-// "engine 0 of 2, 4 ranks"
+// "engine 0 of 2, 4 ranks", "engine 1 of 2, 2 ranks, its own with rank-1"
 std::string GroupText(const v1::Session& session) {
   if (!session.has_group()) return "";
   const v1::GroupOptions& group = session.group();
+  const auto source = static_cast<int>(group.source());
+  const std::string host = source < group.hosts_size() ? group.hosts(source) : "";
   return absl::StrCat(group.name(), group.name().empty() ? "" : " ", group.source(), " of ",
-                      group.sources(), ", ", session.ranks(), " ranks");
+                      group.sources(), ", ", session.ranks(), " ranks",
+                      host.empty() ? "" : ", its own with ", host);
 }
 
 }  // namespace

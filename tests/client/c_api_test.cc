@@ -1,5 +1,6 @@
-// switchyard.h and switchyard_worker.h as their callers have them: libswitchyard.so from a C
-// program and from Python, on a deployment of processes, and what the library exports.
+// switchyard.h, switchyard_graph.h and switchyard_worker.h as their callers have them:
+// libswitchyard.so from a C program and from Python, on a deployment of processes, and what the
+// library exports.
 #include <set>
 #include <sys/wait.h>
 
@@ -94,7 +95,8 @@ TEST_F(CApiTest, ServesPython) {
 
 TEST(CApiExportsTest, AreTheFunctionsOfTheHeaderAndNothingElse) {
   std::set<std::string> declared;
-  const std::string headers = ReadBytes(SY_HEADER) + ReadBytes(SY_WORKER_HEADER);
+  const std::string headers =
+      ReadBytes(SY_HEADER) + ReadBytes(SY_GRAPH_HEADER) + ReadBytes(SY_WORKER_HEADER);
   for (const absl::string_view line : absl::StrSplit(headers, '\n')) {
     const std::size_t name = line.find(" sy_");
     const std::size_t end = line.find('(');
@@ -117,7 +119,7 @@ TEST(CApiExportsTest, AreTheFunctionsOfTheHeaderAndNothingElse) {
     if (name != "SWITCHYARD_1") exported.insert(name);
   }
 
-  EXPECT_EQ(declared.size(), 15U);
+  EXPECT_EQ(declared.size(), 21U);
   EXPECT_EQ(exported, declared);
 }
 

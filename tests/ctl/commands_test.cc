@@ -185,6 +185,13 @@ TEST_F(CommandsTest, GetPrintsSessions) {
       "0123abcd  local       decode  low_latency  cpu     collective  engine 1 of 2, 4 ranks  "
       "4      2h   ipv4:10.0.0.1:5000\n");
   EXPECT_EQ(RunJson({"get", "sessions"})["sessions"].size(), 3U);
+
+  v1::Session& hosted = *coordinator_.sessions.mutable_sessions(2);
+  hosted.mutable_group()->add_hosts("rank-0");
+  hosted.mutable_group()->add_hosts("rank-1");
+  hosted.set_ranks(2);
+  EXPECT_THAT(Run({"get", "sessions", "local"}),
+              HasSubstr("engine 1 of 2, 2 ranks, its own with rank-1  "));
 }
 
 TEST_F(CommandsTest, DescribePrintsOneThing) {

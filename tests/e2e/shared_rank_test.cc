@@ -153,7 +153,8 @@ TEST_F(SharedRankTest, GivesTheBitsOfP2pWithTheOtherWorkersInOtherProcesses) {
       EXPECT_EQ(batch.y, direct.y);
       Batch other(tokens, 41);
       SY_ASSERT_OK(RunStep(*summed, other, layer));
-      if (tokens > 0) EXPECT_LE(CalcDiff(other.y, ReferenceOf(other, layer)), kSummedDiffMax);
+      if (tokens == 0) continue;
+      EXPECT_LE(CalcDiff(other.y, ReferenceOf(other, layer)), kSummedDiffMax);
     }
   }
 }
@@ -232,7 +233,8 @@ TEST_F(SharedRankTest, InStepEverySourceIsWaitedFor) {
   for (std::size_t e = 0; e < 2; ++e) {
     threads.emplace_back([&, e] {
       for (int i = 0; i < kSteps; ++i) {
-        if (e == 1) std::this_thread::sleep_for(kLate);
+        const auto late = std::chrono::steady_clock::now() + kLate;
+        while (e == 1 && std::chrono::steady_clock::now() < late) std::this_thread::yield();
         Batch batch(9, 41);
         ASSERT_NO_FATAL_FAILURE(ExpectRight(RunStep(*sessions[e], batch, 1), batch, expected.y,
                                             absl::StrCat(e, " ", i)));

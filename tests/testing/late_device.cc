@@ -190,7 +190,7 @@ class LateStream final : public Stream {
     });
   }
   absl::Status Precede(void* /*foreign*/) override {
-    if (device_->options_.precedes) return device_->Death();
+    if (device_->precedes()) return device_->Death();
     return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
                      "a late device holds back no stream of others");
   }

@@ -89,6 +89,7 @@ class LateDevice final : public DeviceBackend {
   // Until Hang(false) no work ends, as on a device whose kernel does not.
   void Hang(bool hangs) { hangs_.store(hangs); }
   [[nodiscard]] std::uint64_t runs() const { return runs_.load(); }
+  [[nodiscard]] bool precedes() const { return options_.precedes; }
   // Calls of MapHost.
   [[nodiscard]] int mapped_memory() const { return mapped_memory_.load(); }
   // Buffers that AllocateShared and OpenShared have given out, and those that exist.

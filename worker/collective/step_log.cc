@@ -11,6 +11,7 @@
 #include <linux/futex.h>
 
 #include "core/base/check.h"
+#include "core/base/error.h"
 
 namespace switchyard {
 namespace {
@@ -72,6 +73,11 @@ struct StepLog::Memory {
   std::atomic<std::uint64_t> groups[LoggedStep::kGroupsMax];  // the owner of each; 0: nobody
   alignas(64) std::atomic<std::uint64_t> steps[kSteps];
 };
+
+absl::Status StepLog::Unreadable() {
+  return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
+                   "the log of the group's steps holds what none of its participants has written");
+}
 
 std::size_t StepLog::Bytes() { return sizeof(Memory); }
 

@@ -21,6 +21,8 @@
 #include <optional>
 #include <span>
 
+#include "absl/status/status.h"
+
 #include "core/base/clock.h"
 #include "core/ids.h"
 
@@ -58,6 +60,9 @@ class StepLog {
   static constexpr std::uint32_t kNoPlace = kPlacesMax;
   static constexpr std::uint32_t kNoGroup = LoggedStep::kGroupsMax;
   static constexpr Duration kSilentMax = std::chrono::seconds(1);
+  // Whoever looks at a number so often that is neither there nor free reads what no participant has
+  // written: Unreadable.
+  static constexpr int kAttemptsMax = 1 << 16;
   // So often at least, a participant calls Keep.
   static constexpr Duration kKeepEvery = std::chrono::milliseconds(100);
 
@@ -69,6 +74,8 @@ class StepLog {
   static std::size_t Bytes();
   // It is that of words and memory; another release may have another one.
   static constexpr std::uint32_t kLayout = 4;
+
+  static absl::Status Unreadable();
 
   StepLog() = default;
   // An empty log in `memory`, zeroed, Bytes() at a multiple of 64. The memory outlives all views.

@@ -18,8 +18,8 @@
 // the rank encodes them, and the source adds what it decodes to BF16. A token without experts gets
 // zeros.
 //
-// Threads: one at a time, except for Lose and Fault. Destroyed when no step runs, before its
-// device.
+// Threads: one at a time, except for CheckIds, Lose and Fault. Destroyed when no step runs, before
+// its device.
 #pragma once
 
 #include <atomic>

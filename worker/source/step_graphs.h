@@ -41,10 +41,11 @@ class StepGraphs {
   // but ids are looked at when the graph has run; kFailedPrecondition (STAGE_ORDER) once it was
   // launched, (STALE_EPOCH) when another plan serves; those of Exchange::Record.
   virtual absl::Status Add(Id graph, const StepRequest& request) = 0;
-  // What `stream` gets next, the graph, is in order with all other steps of the group's workers.
+  // The graph, which `stream` gets next, is in order with all other steps of the group's workers.
   // No other step of this worker begins before EndLaunch, which has the session's step deadline.
   // Errors: those of RankTurn::BeginLaunch; kResourceExhausted (NO_CREDITS) when too many steps are
-  // not taken yet; kFailedPrecondition (STALE_EPOCH) if the group is no more.
+  // not taken yet, or launches of more than kStepsMax; kFailedPrecondition (STAGE_ORDER) while a
+  // launch has not ended, (STALE_EPOCH) if the group is no more.
   virtual absl::Status BeginLaunch(Id graph, void* stream) = 0;
   // The ticket is that of all steps of the graph, and is taken like a step's.
   virtual absl::StatusOr<StepTicket> EndLaunch(Id graph, void* stream) = 0;
@@ -54,7 +55,8 @@ class StepGraphs {
     kGone        // cannot be launched any more
   };
   virtual absl::StatusOr<State> StateOf(Id graph) = 0;
-  // No launch of it runs.
+  // No launch of it runs. Errors: kFailedPrecondition (STAGE_ORDER) if one has not ended; the graph
+  // stays open.
   virtual absl::Status Close(Id graph) = 0;
 };
 

@@ -419,6 +419,9 @@ TEST_F(GroupServiceTest, ASourceThatSharesTheRankMakesTheWorkersPartItself) {
   SY_EXPECT_OK(rank->exchange().Fault());
   EXPECT_EQ(rank->steps(), 1U);
   EXPECT_TRUE(WaitForSteps(1));
+  // The event is done before its callers are woken.
+  const TimePoint until = SteadyClock().Now() + kLong;
+  while (wakes == 0 && SteadyClock().Now() < until) std::this_thread::yield();
   EXPECT_GT(wakes, 0);
 
   // A step that it never joins is made without it, after a millisecond.

@@ -138,7 +138,7 @@ class LogFollowerTest : public ::testing::Test {
   }
   static absl::Status Submit(SourceRank& rank, const LoggedStep& step, std::int32_t tokens) {
     return rank.Use([&](RankTurn& turn) {
-      return turn.MakeStep(step, {.tokens = tokens}, TimePoint::min()).status();
+      return turn.MakeStep(step, {.step = {.tokens = tokens}}, TimePoint::min()).status();
     });
   }
   static absl::Status Begin(SourceRank& rank, std::size_t steps, LateDevice::ForeignQueue* stream) {
@@ -154,6 +154,10 @@ class LogFollowerTest : public ::testing::Test {
       return absl::OkStatus();
     }));
     return first;
+  }
+  static void Pass(Duration time) {
+    const TimePoint until = SteadyClock().Now() + time;
+    while (SteadyClock().Now() < until) std::this_thread::yield();
   }
   // Whether these were made, and nothing else, `within` this time.
   bool Makes(const std::vector<Made>& steps, Duration within = kLong) {
@@ -211,6 +215,7 @@ TEST_F(LogFollowerTest, InStepItIsLeftForAsLongAsTheGroupWaits) {
   const auto rank = RankOf(0);
   const auto other = RankOf(1);
   groups_[0]->in_step.store(true);
+  groups_[0]->source_epoch.store(1);
   Append(StepOf(0, 3));
   EXPECT_FALSE(Makes({{'a', 3, 0}}, 3 * kIdleAfter));
   // The caller may be the one that is waited for.
@@ -221,6 +226,49 @@ TEST_F(LogFollowerTest, InStepItIsLeftForAsLongAsTheGroupWaits) {
   EXPECT_TRUE(Makes({{'a', 3, 2}, {'b', 5, 1}}));
   Append(StepOf(0, 4));
   EXPECT_TRUE(Makes({{'a', 3, 2}, {'b', 5, 1}, {'a', 4, 0}}, 5 * kPatience));
+}
+
+// As while plans change: the source has made its own step of that place already.
+TEST_F(LogFollowerTest, InStepAStepOfAnotherPlanIsNotWaitedForLong) {
+  const auto rank = RankOf(0);
+  groups_[0]->in_step.store(true);
+  SY_ASSERT_OK(Submit(*rank, StepOf(0, 3), 2));
+  LoggedStep other = StepOf(0, 3);
+  other.epoch = 2;
+  const TimePoint begun = SteadyClock().Now();
+  Append(other);
+  EXPECT_TRUE(Makes({{'a', 3, 2}, {'a', 3, 0}}));
+  EXPECT_LT(SteadyClock().Now() - begun, kPatience / 2);
+}
+
+// With graphs of a former plan open.
+TEST_F(LogFollowerTest, ASourceThatKeepsLaunchesIsWaitedForInThoseOnly) {
+  const auto rank = RankOf(0);
+  groups_[0]->in_step.store(true);
+  groups_[0]->source_epoch.store(1);
+  rank->KeepLaunches();
+  const TimePoint begun = SteadyClock().Now();
+  for (int i = 0; i < 3; ++i) Append(StepOf(0, 3));
+  EXPECT_TRUE(Makes({{'a', 3, 0}, {'a', 3, 0}, {'a', 3, 0}}));
+  EXPECT_LT(SteadyClock().Now() - begun, 3 * kIdleAfter);
+  Append(LaunchOf(0, 2));
+  Pass(2 * kIdleAfter);
+  LateDevice::ForeignQueue stream;
+  stream.Finish();
+  SY_EXPECT_OK(Begin(*rank, 2, &stream));
+  SY_EXPECT_OK(End(*rank, &stream).status());
+}
+
+TEST_F(LogFollowerTest, ASourceThatLeavesInALaunchHoldsUpNobody) {
+  auto rank = RankOf(0);
+  LateDevice::ForeignQueue stream;
+  SY_ASSERT_OK(Begin(*rank, 3, &stream));
+  Append(StepOf(1, 5));
+  const TimePoint begun = SteadyClock().Now();
+  rank->Retire();
+  EXPECT_TRUE(Makes({{'b', 5, 0}}));
+  EXPECT_LT(SteadyClock().Now() - begun, kPatience / 2);
+  EXPECT_THAT(End(*rank, &stream), FailsWith(absl::StatusCode::kUnavailable, Reason::kWorkerLost));
 }
 
 TEST_F(LogFollowerTest, ALaunchIsInOrderWithAllSteps) {
@@ -283,7 +331,7 @@ TEST_F(LogFollowerTest, ALaunchOfOthersThatIsNotJoinedEndsTheGroup) {
   const auto rank = RankOf(0);
   Append(LaunchOf(0, 2));
   Append(StepOf(1, 5));
-  std::this_thread::sleep_for(2 * kIdleAfter);
+  Pass(2 * kIdleAfter);
   EXPECT_THAT(Submit(*rank, StepOf(0, 3), 1),
               FailsWith(absl::StatusCode::kResourceExhausted, Reason::kNoCredits));
   const absl::Status why = groups_[0]->Failed(kLong);

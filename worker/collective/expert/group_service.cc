@@ -31,6 +31,7 @@ class GroupService::Group final : public FollowedGroup {
         rank_(rank),
         sources_(facts.source_ranks.size()) {
     in_step.store(first.group.in_step);
+    source_epoch.store(first.attach.epoch.value & LoggedStep::kEpochMask);
   }
 
   struct Source {
@@ -346,6 +347,9 @@ absl::Status GroupService::Form(const std::shared_ptr<Group>& group, const Group
   group->SetPatience(patience);
   group->formed = true;
   group->announced = true;
+  // From the first step on, though it looks for its rank later.
+  const std::vector<std::int32_t>& ranks = group->facts().source_ranks;
+  group->has_source.store(std::find(ranks.begin(), ranks.end(), group->rank()) != ranks.end());
   follower_->Add(keys.group, group);
   return absl::OkStatus();
 }

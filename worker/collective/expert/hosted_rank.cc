@@ -26,7 +26,9 @@ absl::Status HostedRank::Use(absl::FunctionRef<absl::Status(RankTurn&)> work) {
 
 // The worker goes on without waiting for it.
 void HostedRank::Retire() {
-  if (!retired_.exchange(true)) options_.group->has_source.store(false);
+  if (!retired_.exchange(true)) options_.follower->Abandon(options_.group.get());
 }
+
+void HostedRank::KeepLaunches() { options_.group->only_launches.store(true); }
 
 }  // namespace switchyard

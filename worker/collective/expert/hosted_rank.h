@@ -33,6 +33,7 @@ class HostedRank final : public SourceRank {
 
   absl::Status Use(absl::FunctionRef<absl::Status(RankTurn&)> work) override;
   void Retire() override;
+  void KeepLaunches() override;
   [[nodiscard]] DeviceBackend& device() const override { return *options_.device; }
   [[nodiscard]] Exchange& exchange() override { return options_.group->exchange(); }
   [[nodiscard]] std::uint32_t group() const override { return options_.number; }

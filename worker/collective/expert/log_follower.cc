@@ -35,7 +35,11 @@ class LogFollower::Turn final : public RankTurn {
  public:
   Turn(LogFollower* follower, FollowedGroup* group) : follower_(follower), group_(group) {}
   [[nodiscard]] Stream& stream() override { return *follower_->stream_; }
-  absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const ExchangeStep& part,
+  absl::Status WaitForRoom(TimePoint until) override {
+    follower_->turn_.AssertHeld();
+    return follower_->WaitForRoom(until);
+  }
+  absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const SourcePart& part,
                                          TimePoint until) override {
     follower_->turn_.AssertHeld();  // by Use, which has made this
     return follower_->MakeFor(group_, wanted, part, until);
@@ -207,16 +211,21 @@ bool LogFollower::Keep() {
   return false;
 }
 
-bool LogFollower::IsLeft(const LoggedStep& step) {
+bool LogFollower::IsLeft(const LoggedStep& step, bool* waits) {
   const std::shared_ptr<FollowedGroup> group = Find(step.group);
   if (group == nullptr || !group->has_source.load(std::memory_order_relaxed)) return false;
+  if (!step.is_launch() && group->only_launches.load(std::memory_order_relaxed)) return false;
   const TimePoint now = Now();
   if (seen_ != next_) {
     seen_ = next_;
     seen_at_ = now;
   }
-  const bool waits = step.is_launch() || group->in_step.load(std::memory_order_relaxed);
-  return now - seen_at_ < (waits ? group->patience() : options_.idle_after);
+  // A source on another plan by now passes the step, and means the next one.
+  const bool is_awaited =
+      step.is_launch() || (group->in_step.load(std::memory_order_relaxed) &&
+                           group->source_epoch.load(std::memory_order_relaxed) == step.epoch);
+  if (waits != nullptr) *waits = is_awaited;
+  return now - seen_at_ < (is_awaited ? group->patience() : options_.idle_after);
 }
 
 void LogFollower::MakeNext(const LoggedStep& step) {
@@ -249,43 +258,54 @@ absl::Status LogFollower::Use(FollowedGroup* group,
   return done;
 }
 
+void LogFollower::Abandon(FollowedGroup* group) {
+  group->has_source.store(false);
+  const MutexLock lock(turn_);
+  if (launch_.has_value() && launch_->group.get() == group) launch_.reset();
+}
+
 absl::StatusOr<std::uint64_t> LogFollower::MakeFor(FollowedGroup* group, const LoggedStep& wanted,
-                                                   const ExchangeStep& part, TimePoint until) {
-  for (;;) {
+                                                   const SourcePart& part, TimePoint until) {
+  group->source_epoch.store(wanted.epoch, std::memory_order_relaxed);
+  const auto serves = [&](const LoggedStep& step) { return step.Serves(wanted, part.step.tokens); };
+  SY_ASSIGN_OR_RETURN(const Found found, FindOwn(group, wanted, serves, until));
+  const std::uint64_t number = group->steps_made.load();
+  // Not before it is this step's turn: the whole stream waits then, and others' steps with it.
+  const absl::Status waits =
+      part.after.has_value() ? stream_->WaitFor(*part.after) : absl::OkStatus();
+  const absl::Status made = Make(found.step, found.group, waits.ok() ? part.step : ExchangeStep());
+  Pass();
+  SY_RETURN_IF_ERROR(waits);
+  SY_RETURN_IF_ERROR(made);
+  return number;
+}
+
+absl::StatusOr<LogFollower::Found> LogFollower::FindOwn(
+    const FollowedGroup* group, const LoggedStep& wanted,
+    absl::FunctionRef<bool(const LoggedStep&)> is_own, TimePoint until) {
+  for (int attempts = 0;; ++attempts) {
     SY_RETURN_IF_ERROR(WaitForRoom(until));
-    SY_ASSIGN_OR_RETURN(const std::optional<LoggedStep> found, FindNext(group, wanted));
-    if (!found.has_value()) continue;
-    if (found->Serves(wanted, part.tokens)) {
-      const std::uint64_t number = group->steps_made.load();
-      const absl::Status made = Make(*found, Find(wanted.group), part);
-      Pass();
-      SY_RETURN_IF_ERROR(made);
-      return number;
+    // It may end at any time: what is found is kept.
+    std::shared_ptr<FollowedGroup> own = Find(wanted.group);
+    if (ended_ || own.get() != group) return GroupHasEnded();
+    if (attempts > StepLog::kAttemptsMax) {
+      Fail(own, StepLog::Unreadable());
+      return StepLog::Unreadable();
     }
-    if ((found->is_launch() || found->group != wanted.group) && IsLeft(*found)) {
-      SY_RETURN_IF_ERROR(WaitForCaller());
+    SY_ASSIGN_OR_RETURN(const std::optional<LoggedStep> next, Look(wanted));
+    if (!next.has_value()) continue;
+    if (is_own(*next)) return Found{.step = *next, .group = std::move(own)};
+    bool waits = false;
+    if ((next->is_launch() || next->group != wanted.group) && IsLeft(*next, &waits)) {
+      attempts = 0;
+      SY_RETURN_IF_ERROR(WaitForTurn(waits, until));
       continue;
     }
-    MakeNext(*found);
+    MakeNext(*next);
   }
 }
 
-// The next step is one that a source of this process may make, which may be the one that is in
-// this call: not for long.
-absl::Status LogFollower::WaitForCaller() {
-  if (Now() - seen_at_ <= options_.idle_after) {
-    moved_.WaitUntil(turn_, Now() + kLookEvery);
-    return absl::OkStatus();
-  }
-  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                   "other ranks have begun a launch, or a step of another session, that this "
-                   "engine has to make first; make launches and steps in the same order on all "
-                   "ranks");
-}
-
-absl::StatusOr<std::optional<LoggedStep>> LogFollower::FindNext(const FollowedGroup* group,
-                                                                const LoggedStep& wanted) {
-  if (ended_ || Find(wanted.group).get() != group) return GroupHasEnded();
+absl::StatusOr<std::optional<LoggedStep>> LogFollower::Look(const LoggedStep& wanted) {
   StepLog& steps = log_->log();
   const std::optional<LoggedStep> found = steps.At(next_);
   if (found.has_value()) return found;
@@ -303,89 +323,27 @@ absl::StatusOr<std::optional<LoggedStep>> LogFollower::FindNext(const FollowedGr
                    "the workers are thousands of steps behind; wait for a step");
 }
 
-absl::Status LogFollower::Record(FollowedGroup* group, void* capturing, const LoggedStep& step,
-                                 ExchangeStep part, RecordedSteps* graph) {
-  if (ended_ || Find(step.group).get() != group) return GroupHasEnded();
-  SY_ASSIGN_OR_RETURN(FollowedGroup::Experts experts, group->ExpertsOf(step));
-  part.cover = step.cover;
-  part.layer = step.layer;
-  part.codecs = experts.codecs;
-  part.experts = experts.table.get();
-  SY_RETURN_IF_ERROR(group->exchange().Record(capturing, part));
-  graph->experts.push_back(std::move(experts.table));
-  return absl::OkStatus();
-}
-
-absl::Status LogFollower::BeginLaunch(FollowedGroup* group,
-                                      const std::shared_ptr<const RecordedSteps>& graph,
-                                      const LoggedStep& wanted, void* foreign, TimePoint until) {
-  // Nothing has happened if it is none that can wait; what matters is the call below.
-  SY_RETURN_IF_ERROR(stream_->Precede(foreign));
-  for (;;) {
-    SY_RETURN_IF_ERROR(WaitForRoom(until));
-    SY_ASSIGN_OR_RETURN(const std::optional<LoggedStep> found, FindNext(group, wanted));
-    if (!found.has_value()) continue;
-    const std::shared_ptr<FollowedGroup> own = Find(wanted.group);
-    if (*found == wanted) {
-      Pass();
-      const absl::Status preceded = stream_->Precede(foreign);
-      if (preceded.ok()) {
-        launch_ = {.group = own, .graph = graph, .until = Now() + group->patience()};
-      } else {
-        Fail(own, preceded);
-      }
-      return preceded;
-    }
-    if (found->group == wanted.group && found->is_launch()) {
-      absl::Status why = MakeError(
-          absl::StatusCode::kFailedPrecondition, Reason::kBadConfig,
-          absl::StrFormat("another rank launches a graph of %d steps, and this one a graph of %d, "
-                          "or they were recorded on two plans; launch the same on all ranks",
-                          found->cover, wanted.cover));
-      Fail(own, why);
-      Pass();
-      return why;
-    }
-    if (found->group != wanted.group && IsLeft(*found)) {
-      SY_RETURN_IF_ERROR(WaitForCaller());
-      continue;
-    }
-    MakeNext(*found);
+absl::Status LogFollower::WaitForTurn(bool waits, TimePoint until) {
+  if (!waits || Now() < std::max(until, seen_at_ + options_.idle_after)) {
+    moved_.WaitUntil(turn_, Now() + kLookEvery);
+    return absl::OkStatus();
   }
-}
-
-absl::StatusOr<std::uint64_t> LogFollower::EndLaunch(FollowedGroup* group, void* foreign) {
-  if (!launch_.has_value() || launch_->group.get() != group) {
-    return MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                     "the graph was launched too late, or its group has ended meanwhile");
-  }
-  const Launch launch = *std::move(launch_);
-  launch_.reset();
-  const std::uint32_t count = launch.graph->count();
-  const std::uint64_t first = group->steps_made.fetch_add(count);
-  absl::Status ended = group->exchange().CountRecorded(count);
-  if (ended.ok()) ended = stream_->WaitFor(foreign);
-  if (ended.ok()) ended = Follow({.group = launch.group, .experts = {}, .graph = launch.graph});
-  if (ended.ok()) return first;
-  Fail(launch.group, ended);
-  return ended;
-}
-
-// An engine that has begun a launch and does not end it holds up all groups of this worker.
-void LogFollower::LookForLateLaunch() {
-  if (!launch_.has_value() || Now() < launch_->until) return;
-  const std::shared_ptr<FollowedGroup> group = std::move(launch_->group);
-  launch_.reset();
-  Fail(group, MakeError(absl::StatusCode::kUnavailable, Reason::kWorkerLost,
-                        "the engine of this worker has begun the launch of a graph and not ended "
-                        "it within the group's deadline"));
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+                   "other ranks have begun a launch, or a step of another session, that this "
+                   "engine has to make first; make launches and steps in the same order on all "
+                   "ranks");
 }
 
 absl::Status LogFollower::WaitForRoom(TimePoint until) {
+  const TimePoint begun = Now();
   while (launch_.has_value() || !Reap(kStepsAhead - 1)) {
-    if (Now() >= until) {
+    const bool launches = launch_.has_value();
+    // A launch ends soon, unless its engine waits for this call.
+    if (Now() >= (launches ? begun + options_.idle_after : until)) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
-                       "the device has no room for another step of the group; wait for one");
+                       launches ? "the launch of a graph has begun and not ended; end it first"
+                                : "the device has no room for another step of the group; wait for "
+                                  "one");
     }
     moved_.WaitUntil(turn_, Now() + kLookEvery);
   }

@@ -23,6 +23,7 @@
 
 #include "core/base/clock.h"
 #include "core/base/mutex.h"
+#include "worker/collective/expert/followed_group.h"
 #include "worker/collective/expert/group_counts.h"
 #include "worker/collective/expert/step_wakes.h"
 #include "worker/collective/source_rank.h"
@@ -32,30 +33,6 @@
 namespace switchyard {
 
 class SharedLog;
-
-// A group as the follower sees it. Whoever has the follower's turn calls ExpertsOf and OnFailed.
-class FollowedGroup {
- public:
-  virtual ~FollowedGroup() = default;
-  [[nodiscard]] virtual Exchange& exchange() = 0;
-  // This worker's experts of the step's layer and epoch, where their rows are counted, and how rows
-  // travel.
-  struct Experts {
-    std::shared_ptr<const ExpertTable> table;    // keeps both
-    std::atomic<std::uint32_t>* rows = nullptr;  // by slot; null: nowhere
-    StepCodecs codecs{};                         // the group keeps them
-  };
-  // Errors: UNKNOWN_LAYER, STALE_EPOCH.
-  virtual absl::StatusOr<Experts> ExpertsOf(const LoggedStep& step) = 0;
-  // The group makes no step any more; once.
-  virtual void OnFailed(const absl::Status& why) = 0;
-  // How long its ranks wait for each other.
-  [[nodiscard]] virtual Duration patience() const = 0;
-
-  std::atomic<std::uint64_t> steps_made{0};
-  std::atomic<bool> has_source{false};  // one of this process, which may join its steps
-  std::atomic<bool> in_step{false};     // as GroupRequest
-};
 
 class LogFollower {
  public:
@@ -96,6 +73,9 @@ class LogFollower {
 
   // For a source of this process: SourceRank::Use in the group, which is one of `number`.
   absl::Status Use(FollowedGroup* group, absl::FunctionRef<absl::Status(RankTurn&)> work);
+  // The source of this process has left the group: it is waited for no longer, nor is the end of a
+  // launch of it.
+  void Abandon(FollowedGroup* group);
   // Called when steps have ended.
   StepWakes& wakes() { return wakes_; }
 
@@ -119,28 +99,44 @@ class LogFollower {
 
   LogFollower(const Options& options, std::unique_ptr<SharedLog> log);
   void Run();
-  // What follows is for whoever has the turn.
+  // Functions with turn_ are for whoever has the turn.
   // Says that this worker lives. False: it was silent for too long, so that steps may be gone; all
   // its groups have failed, and it goes on behind the last step.
   bool Keep() SY_REQUIRES(turn_);
+  void Advance() SY_REQUIRES(turn_);
   // The step that is next in the log, without tokens.
   void MakeNext(const LoggedStep& step) SY_REQUIRES(turn_);
   void Pass() SY_REQUIRES(turn_);
+  // Whether the step, the next one, is left to the source that may join it; it is first seen now
+  // if it was not before. For as long as: with `waits`, the group's patience.
+  bool IsLeft(const LoggedStep& step, bool* waits = nullptr) SY_REQUIRES(turn_);
   absl::StatusOr<std::uint64_t> MakeFor(FollowedGroup* group, const LoggedStep& wanted,
-                                        const ExchangeStep& part, TimePoint until)
+                                        const SourcePart& part, TimePoint until) SY_REQUIRES(turn_);
+  struct Found {
+    LoggedStep step;
+    std::shared_ptr<FollowedGroup> group;  // of the caller
+  };
+  // Makes the steps before the next one that is the caller's to look at: a step that `is_own`, or
+  // a launch of its group; or appends `wanted`. Nothing of it is made.
+  absl::StatusOr<Found> FindOwn(const FollowedGroup* group, const LoggedStep& wanted,
+                                absl::FunctionRef<bool(const LoggedStep&)> is_own, TimePoint until)
       SY_REQUIRES(turn_);
+  // The next step, or `wanted`, appended. Not set: look again.
+  absl::StatusOr<std::optional<LoggedStep>> Look(const LoggedStep& wanted) SY_REQUIRES(turn_);
+  // The next step is left to a source of this process, perhaps to the one that is in this call.
+  absl::Status WaitForTurn(bool waits, TimePoint until) SY_REQUIRES(turn_);
+  // Nobody launches, and the stream has room.
+  absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(turn_);
   // `part` of this rank in `step`, the next one, with its experts.
   absl::Status Make(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group,
                     ExchangeStep part) SY_REQUIRES(turn_);
   absl::Status Enqueue(const LoggedStep& step, const std::shared_ptr<FollowedGroup>& group,
                        ExchangeStep part) SY_REQUIRES(turn_);
-  // Nobody launches, and the stream has room.
-  absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(turn_);
-  // The next step of the log for a source that wants `wanted`: found, or appended. Nothing: look
-  // again.
-  absl::Status WaitForCaller() SY_REQUIRES(turn_);
-  absl::StatusOr<std::optional<LoggedStep>> FindNext(const FollowedGroup* group,
-                                                     const LoggedStep& wanted) SY_REQUIRES(turn_);
+  // The last call of the stream is followed until it has ended.
+  absl::Status Follow(Begun begun) SY_REQUIRES(turn_);
+  // Takes away the steps that the device has ended. True if no more than `keep` are left.
+  bool Reap(std::size_t keep) SY_REQUIRES(turn_);
+  // log_follower_launches.cc
   absl::Status Record(FollowedGroup* group, void* capturing, const LoggedStep& step,
                       ExchangeStep part, RecordedSteps* graph) SY_REQUIRES(turn_);
   absl::Status BeginLaunch(FollowedGroup* group, const std::shared_ptr<const RecordedSteps>& graph,
@@ -148,14 +144,6 @@ class LogFollower {
       SY_REQUIRES(turn_);
   absl::StatusOr<std::uint64_t> EndLaunch(FollowedGroup* group, void* foreign) SY_REQUIRES(turn_);
   void LookForLateLaunch() SY_REQUIRES(turn_);
-  // What has been enqueued last is followed until it ends.
-  absl::Status Follow(Begun begun) SY_REQUIRES(turn_);
-  // Whether the step, the next one, is left to the source that may join it; it is first seen now
-  // if it was not before.
-  bool IsLeft(const LoggedStep& step) SY_REQUIRES(turn_);
-  void Advance() SY_REQUIRES(turn_);
-  // Takes away the steps that the device has ended. True if no more than `keep` are left.
-  bool Reap(std::size_t keep) SY_REQUIRES(turn_);
   void Count(const Begun& ended, const absl::Status& status);
   void Fail(const std::shared_ptr<FollowedGroup>& group, const absl::Status& why);
   [[nodiscard]] std::vector<std::shared_ptr<FollowedGroup>> Groups() const;

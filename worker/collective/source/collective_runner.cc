@@ -8,8 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
-#include "absl/time/time.h"
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
@@ -24,7 +22,6 @@ constexpr Duration kBackoffMax = std::chrono::seconds(2);
 constexpr int kRefusalsMax = 2;
 // A device ends every step by its own waits; whoever waits longer than this has lost it.
 constexpr Duration kDeviceMax = std::chrono::seconds(120);
-constexpr Duration kRoomWait = std::chrono::microseconds(100);  // how often for room in a stream
 
 TimePoint Now() { return SteadyClock().Now(); }
 
@@ -190,17 +187,17 @@ void CollectiveRunner::LetGo() {
   SourceRank& rank = former.group->rank();
   // Its steps that run use its memory until they end, which the end of the group makes them do
   // soon. Without an event none runs any more: the device is lost, or the rank's worker has ended.
-  for (const TimePoint until = Now() + kDeviceMax; Now() < until;) {
-    const absl::Status used = rank.Use([&](RankTurn& turn) {
-      if (turn.stream().Room() == 0) return absl::OkStatus();
-      former.ended = turn.stream().MakeEvent();
-      return turn.stream().Record(former.ended.get());
-    });
-    if (!used.ok() || former.ended != nullptr) break;
-    absl::SleepFor(absl::FromChrono(kRoomWait));
-  }
+  (void)rank.Use([&](RankTurn& turn) {
+    turn.WaitForRoom(Now() + kDeviceMax).IgnoreError();
+    former.ended = turn.stream().MakeEvent();
+    return turn.stream().Record(former.ended.get());
+  });
   // A graph of it may be launched again.
-  if (graphs_ == nullptr || !graphs_->Has(former.group.get())) rank.Retire();
+  if (graphs_ != nullptr && graphs_->Has(former.group.get())) {
+    rank.KeepLaunches();
+  } else {
+    rank.Retire();
+  }
   if (former.ended != nullptr) former_.push_back(std::move(former));
 }
 
@@ -253,9 +250,14 @@ absl::Status CollectiveRunner::CheckOpen() const {
 absl::StatusOr<StepLimits> CollectiveRunner::LimitsOf(LayerId layer) const {
   SY_RETURN_IF_ERROR(CheckOpen());
   if (served_.plan.FindLayer(layer) == nullptr) return UnknownLayer(served_.plan, layer);
+  std::int32_t max_tokens = options_.grant.request.max_tokens;
+  // Rounds would be steps that the other sources, with fewer tokens, do not submit.
+  if (options_.grant.group.in_step) {
+    max_tokens = std::min(max_tokens, current_->options().facts.tokens_max);
+  }
   return StepLimits{.shape = served_.plan.shape,
                     .y_dtype = options_.grant.request.y_dtype,
-                    .max_tokens = options_.grant.request.max_tokens,
+                    .max_tokens = max_tokens,
                     .step_deadline = options_.grant.request.step_deadline,
                     .host_memory = options_.device->host_access(),
                     .y_on_stream = !options_.device->host_access()};
@@ -272,11 +274,10 @@ absl::Status CollectiveRunner::CopyIn(Slot& slot, StepRequest* request) const {
   return CheckStepIds(*request, shape.experts);
 }
 
-absl::Status CollectiveRunner::Prepare(const StepRequest& request, Stream& stream) {
+absl::Status CollectiveRunner::CheckTensors(const StepRequest& request) const {
   const MoeShape& shape = served_.plan.shape;
   SY_RETURN_IF_ERROR(CheckDense(request, shape.hidden));
-  if (options_.device->host_access()) return CheckStepIds(request, shape.experts);
-  return stream.WaitFor(request.stream);
+  return options_.device->host_access() ? CheckStepIds(request, shape.experts) : absl::OkStatus();
 }
 
 absl::StatusOr<std::uint32_t> CollectiveRunner::FreeSlot() const {
@@ -311,6 +312,7 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   StepRequest part = request;
   if (copied) SY_RETURN_IF_ERROR(CopyIn(slot, &part));
   slot.copied = copied;
+  if (!copied) SY_RETURN_IF_ERROR(CheckTensors(request));
   SY_RETURN_IF_ERROR(
       current_->rank().Use([&](RankTurn& turn) { return Enqueue(request, part, slot, turn); }));
   slot.group = current_;
@@ -323,23 +325,26 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
 
 absl::Status CollectiveRunner::Enqueue(const StepRequest& request, const StepRequest& part,
                                        Slot& slot, RankTurn& turn) {
-  if (!slot.copied) SY_RETURN_IF_ERROR(Prepare(request, turn.stream()));
   if (slot.event_of != takeovers_) {
     slot.event = turn.stream().MakeEvent();
     slot.event_of = takeovers_;
   }
-  SY_RETURN_IF_ERROR(MakeRounds(part, turn, &slot.rounds));
+  // The host has read what it copies, and so has a device that is the host.
+  std::optional<void*> after;
+  if (!slot.copied && !options_.device->host_access()) after = request.stream;
+  SY_RETURN_IF_ERROR(MakeRounds(part, after, turn, &slot.rounds));
   SY_RETURN_IF_ERROR(turn.stream().Record(slot.event.get()));
   return request.y_on_stream ? turn.stream().Precede(request.stream) : absl::OkStatus();
 }
 
-absl::StatusOr<std::uint64_t> CollectiveRunner::MakeRound(const StepRequest& round, RankTurn& turn,
-                                                          TimePoint until) {
+absl::StatusOr<std::uint64_t> CollectiveRunner::MakeRound(const StepRequest& round,
+                                                          std::optional<void*> after,
+                                                          RankTurn& turn, TimePoint until) {
   // Several sources cannot know each other's tokens.
   const std::int32_t cover = options_.grant.group.sources == 1
                                  ? std::max(round.tokens, 1)
                                  : current_->options().facts.tokens_max;
-  return turn.MakeStep(Wanted(round, cover), PartOf(round), until);
+  return turn.MakeStep(Wanted(round, cover), {.step = PartOf(round), .after = after}, until);
 }
 
 LoggedStep CollectiveRunner::Wanted(const StepRequest& round, std::int32_t cover) const {
@@ -361,16 +366,17 @@ ExchangeStep CollectiveRunner::PartOf(const StepRequest& round) const {
 
 // The step's error is that of its first round. Later ones leave the earlier ones running,
 // so that the step is to be taken like any other, and then says so.
-absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, RankTurn& turn,
-                                          StepRounds* rounds) {
+absl::Status CollectiveRunner::MakeRounds(const StepRequest& request, std::optional<void*> after,
+                                          RankTurn& turn, StepRounds* rounds) {
   rounds->Begin(current_->options().facts.tokens_max);
   const TimePoint until = Now() + options_.grant.request.step_deadline;
   std::int32_t first = 0;
   do {
     const StepRequest round = RoundOf(request, served_.plan.shape, options_.grant.request.y_dtype,
                                       first, rounds->at_once);
-    const absl::StatusOr<std::uint64_t> made =
-        MakeRound(round, turn, rounds->numbers.empty() ? TimePoint::min() : until);
+    const absl::StatusOr<std::uint64_t> made = rounds->numbers.empty()
+                                                   ? MakeRound(round, after, turn, TimePoint::min())
+                                                   : MakeRound(round, std::nullopt, turn, until);
     if (!made.ok()) {
       if (rounds->numbers.empty()) return made.status();
       rounds->failed = made.status();
@@ -396,7 +402,7 @@ bool CollectiveRunner::awaits_device() const {
 const CollectiveRunner::Slot* CollectiveRunner::Find(const StepTicket& ticket) const {
   if (ticket.slot >= slots_.size()) return nullptr;
   const Slot& slot = slots_[ticket.slot];
-  return slot.used && slot.generation == ticket.generation ? &slot : nullptr;
+  return slot.used && !slot.begins && slot.generation == ticket.generation ? &slot : nullptr;
 }
 
 absl::StatusOr<bool> CollectiveRunner::IsDone(const StepTicket& ticket) const {

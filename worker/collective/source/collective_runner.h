@@ -97,11 +97,12 @@ class CollectiveRunner final : public StepRunner {
     std::uint64_t event_of = 0;           // takeovers_ when it was made
     std::unique_ptr<HostTensors> copies;  // of steps whose tensors the device does not reach
     bool copied = false;                  // this step is one
+    bool begins = false;                  // a launch that has begun; nobody has its ticket yet
   };
   [[nodiscard]] absl::Status CheckOpen() const;
   absl::Status CopyIn(Slot& slot, StepRequest* request) const;
-  // The device reads the tensors itself, after the caller's work.
-  absl::Status Prepare(const StepRequest& request, Stream& stream);
+  // The device reads these tensors itself.
+  [[nodiscard]] absl::Status CheckTensors(const StepRequest& request) const;
   // Enqueues the step with the event of its slot behind it.
   absl::Status Enqueue(const StepRequest& request, const StepRequest& part, Slot& slot,
                        RankTurn& turn);
@@ -110,9 +111,11 @@ class CollectiveRunner final : public StepRunner {
   [[nodiscard]] bool InFlight(const SourceGroup* group, Epoch epoch) const;
   [[nodiscard]] LoggedStep Wanted(const StepRequest& round, std::int32_t cover) const;
   [[nodiscard]] ExchangeStep PartOf(const StepRequest& round) const;
-  absl::StatusOr<std::uint64_t> MakeRound(const StepRequest& round, RankTurn& turn,
-                                          TimePoint until);
-  absl::Status MakeRounds(const StepRequest& request, RankTurn& turn, StepRounds* rounds);
+  absl::StatusOr<std::uint64_t> MakeRound(const StepRequest& round, std::optional<void*> after,
+                                          RankTurn& turn, TimePoint until);
+  // `after` as SourcePart.
+  absl::Status MakeRounds(const StepRequest& request, std::optional<void*> after, RankTurn& turn,
+                          StepRounds* rounds);
   // Whether the ids of a step that has ended were right.
   [[nodiscard]] absl::Status CheckRounds(const Slot& slot, SourceRank& rank) const;
   void Form(const PlanUpdate& on);

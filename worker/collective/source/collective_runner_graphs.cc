@@ -101,24 +101,25 @@ absl::Status CollectiveRunner::Graphs::Add(Id id, const StepRequest& request) {
 
 absl::Status CollectiveRunner::Graphs::BeginLaunch(Id id, void* stream) {
   SY_ASSIGN_OR_RETURN(Graph * graph, Find(id));
-  if (graph->slot.has_value()) return OutOfOrder("the graph's last launch has not been ended");
+  for (const auto& [other, of] : graphs_) {
+    if (of.slot.has_value()) return OutOfOrder("a launch has not been ended; end it first");
+  }
   if (graph->steps->count() == 0) return OutOfOrder("no step has been added to the graph");
-  SY_ASSIGN_OR_RETURN(const State state, StateOf(id));
-  if (state == State::kGone) return RecordAgain();
+  SY_RETURN_IF_ERROR(CheckLaunch(*graph));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, runner_->FreeSlot());
   SourceRank& rank = graph->group->rank();
   const LoggedStep wanted{.group = rank.group(),
                           .layer = LoggedStep::kLaunch,
                           .cover = static_cast<std::int32_t>(graph->steps->count()),
                           .epoch = graph->epoch.value & LoggedStep::kEpochMask};
-  const TimePoint until = SteadyClock().Now() + runner_->options_.grant.request.step_deadline;
   Slot& slot = runner_->slots_[index];
   SY_RETURN_IF_ERROR(rank.Use([&](RankTurn& turn) {
     if (slot.event_of != graph->of) {
       slot.event = turn.stream().MakeEvent();
       slot.event_of = graph->of;
     }
-    return turn.BeginLaunch(graph->steps, wanted, stream, until);
+    // Whoever is waited for may be the caller of this.
+    return turn.BeginLaunch(graph->steps, wanted, stream, TimePoint::min());
   }));
   graph->was_launched = true;
   graph->slot = index;
@@ -126,8 +127,30 @@ absl::Status CollectiveRunner::Graphs::BeginLaunch(Id id, void* stream) {
   slot.places = graph->places;
   slot.epoch = graph->epoch;
   slot.copied = false;
-  slot.used = true;  // its ticket is given out by EndLaunch
+  slot.rounds.Begin(0);
+  slot.used = slot.begins = true;
+  ++slot.generation;
   return absl::OkStatus();
+}
+
+absl::Status CollectiveRunner::Graphs::CheckLaunch(const Graph& graph) const {
+  if (graph.group->state() != SourceGroup::State::kReady) {
+    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStaleEpoch,
+                     "the group of the graph has ended; record the graph again, on all ranks");
+  }
+  // Whether ids were right is known of so many steps only.
+  std::uint64_t oldest = graph.group->rank().steps();
+  for (const Slot& slot : runner_->slots_) {
+    if (slot.used && slot.group == graph.group && !slot.rounds.numbers.empty()) {
+      oldest = std::min(oldest, slot.rounds.numbers.front());
+    }
+  }
+  if (graph.group->rank().steps() + graph.steps->count() - oldest <= kStepsMax) {
+    return absl::OkStatus();
+  }
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
+      absl::StrFormat("more than %d steps of launches are not taken; wait for one", kStepsMax));
 }
 
 absl::StatusOr<StepTicket> CollectiveRunner::Graphs::EndLaunch(Id id, void* stream) {
@@ -140,15 +163,14 @@ absl::StatusOr<StepTicket> CollectiveRunner::Graphs::EndLaunch(Id id, void* stre
     SY_ASSIGN_OR_RETURN(first, turn.EndLaunch(stream));
     return turn.stream().Record(slot.event.get());
   });
+  slot.begins = false;
   if (!ended.ok()) {
     slot.used = false;
     slot.group = nullptr;
     return ended;
   }
-  slot.rounds.Begin(0);
   slot.rounds.numbers.resize(graph->steps->count());
   std::iota(slot.rounds.numbers.begin(), slot.rounds.numbers.end(), first);
-  ++slot.generation;
   return StepTicket{.slot = index, .generation = slot.generation};
 }
 

@@ -40,6 +40,7 @@ class CollectiveRunner::Graphs final : public StepGraphs {
     std::optional<std::uint32_t> slot = std::nullopt;  // of a launch that has not been ended
   };
   absl::StatusOr<Graph*> Find(Id id);
+  [[nodiscard]] absl::Status CheckLaunch(const Graph& graph) const;
   [[nodiscard]] absl::Status CheckStep(const Graph& graph, const StepRequest& request) const;
 
   CollectiveRunner* const runner_;

@@ -22,10 +22,17 @@ class OwnRank::Turn final : public RankTurn {
  public:
   explicit Turn(OwnRank* rank) : rank_(rank) {}
   [[nodiscard]] Stream& stream() override { return *rank_->options_.lane->stream; }
-  absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const ExchangeStep& part,
+  absl::Status WaitForRoom(TimePoint until) override {
+    rank_->mutex_.AssertHeld();
+    return rank_->WaitForRoom(until);
+  }
+  absl::StatusOr<std::uint64_t> MakeStep(const LoggedStep& wanted, const SourcePart& part,
                                          TimePoint until) override {
-    SY_ASSIGN_OR_RETURN(const LoggedStep step, rank_->Claim(wanted, part.tokens, until));
-    return rank_->Make(step, part);
+    // On a stream of its own it may wait before its turn has come.
+    if (part.after.has_value()) SY_RETURN_IF_ERROR(stream().WaitFor(*part.after));
+    rank_->mutex_.AssertHeld();  // by Use, which has made this
+    SY_ASSIGN_OR_RETURN(const LoggedStep step, rank_->Claim(wanted, part.step.tokens, until));
+    return rank_->Make(step, part.step);
   }
 
  private:
@@ -63,11 +70,11 @@ absl::Status OwnRank::Use(absl::FunctionRef<absl::Status(RankTurn&)> work) {
 
 absl::StatusOr<LoggedStep> OwnRank::Claim(const LoggedStep& wanted, std::int32_t tokens,
                                           TimePoint until) {
-  mutex_.AssertHeld();
   // All that others have appended since is of other groups.
   if (options_.alone) next_ = std::max(next_, log().end());
-  for (;;) {
+  for (int attempts = 0;; ++attempts) {
     SY_RETURN_IF_ERROR(WaitForRoom(until));
+    if (attempts > StepLog::kAttemptsMax) return Fail(StepLog::Unreadable());
     const std::optional<LoggedStep> found = log().At(next_);
     if (!found.has_value()) {
       switch (log().Append(next_, wanted)) {
@@ -99,7 +106,6 @@ absl::Status OwnRank::Fail(absl::Status why) {
 // The other ranks go by the log: one that leaves out a step would answer the next with the rows of
 // another.
 absl::StatusOr<std::uint64_t> OwnRank::Make(const LoggedStep& step, ExchangeStep part) {
-  mutex_.AssertHeld();
   const std::uint64_t number = steps_.fetch_add(1);
   part.cover = step.cover;
   part.layer = step.layer;
@@ -111,7 +117,6 @@ absl::StatusOr<std::uint64_t> OwnRank::Make(const LoggedStep& step, ExchangeStep
 
 // A stream has room for a step again when the oldest one has ended, by its deadline.
 absl::Status OwnRank::WaitForRoom(TimePoint until) {
-  mutex_.AssertHeld();
   while (options_.lane->stream->Room() == 0) {
     if (Now() >= until) {
       return MakeError(absl::StatusCode::kResourceExhausted, Reason::kNoCredits,
@@ -125,7 +130,6 @@ absl::Status OwnRank::WaitForRoom(TimePoint until) {
 
 // Passes steps of other groups. False: a step of this one is next.
 bool OwnRank::SkipOthers() {
-  mutex_.AssertHeld();
   for (;;) {
     const std::optional<LoggedStep> step = log().At(next_);
     if (!step.has_value()) return true;

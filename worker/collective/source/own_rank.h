@@ -60,19 +60,20 @@ class OwnRank final : public SourceRank {
  private:
   class Turn;
   [[nodiscard]] StepLog& log() const { return options_.log->log(); }
-  // What follows is under the lane's mutex.
-  absl::StatusOr<LoggedStep> Claim(const LoggedStep& wanted, std::int32_t tokens, TimePoint until);
-  absl::StatusOr<std::uint64_t> Make(const LoggedStep& step, ExchangeStep part);
-  absl::Status WaitForRoom(TimePoint until);
-  absl::Status Fail(absl::Status why);
-  bool SkipOthers();
+  absl::StatusOr<LoggedStep> Claim(const LoggedStep& wanted, std::int32_t tokens, TimePoint until)
+      SY_REQUIRES(mutex_);
+  absl::StatusOr<std::uint64_t> Make(const LoggedStep& step, ExchangeStep part) SY_REQUIRES(mutex_);
+  absl::Status WaitForRoom(TimePoint until) SY_REQUIRES(mutex_);
+  absl::Status Fail(absl::Status why) SY_REQUIRES(mutex_);
+  bool SkipOthers() SY_REQUIRES(mutex_);
   void LookBehind(std::uint64_t next);
   void RunIdle();
 
   const Options options_;
-  Mutex& mutex_;            // the lane's
-  std::uint64_t next_ = 0;  // number in the log that this rank looks at next; under mutex_
-  bool retired_ = false;    // under mutex_
+  Mutex& mutex_;  // the lane's
+  // Number in the log that this rank looks at next.
+  std::uint64_t next_ SY_GUARDED_BY(mutex_) = 0;
+  bool retired_ SY_GUARDED_BY(mutex_) = false;
   std::atomic<std::uint64_t> steps_{0};
   CondVar changed_;
   std::thread idle_;

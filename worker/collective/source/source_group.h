@@ -54,7 +54,7 @@ class SourceGroup {
   // Why it has ended: what a worker refused or lost; kUnavailable for all that may be mended.
   [[nodiscard]] absl::Status why() const;
 
-  // What makes this source's steps. REQUIRES: it has been ready.
+  // It makes this source's steps. REQUIRES: the group has been ready.
   [[nodiscard]] SourceRank& rank() { return *rank_; }
   [[nodiscard]] const Options& options() const { return options_; }
 

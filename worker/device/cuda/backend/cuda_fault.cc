@@ -20,6 +20,16 @@ bool LeavesTheDeviceWhole(cudaError_t error) {
     case cudaErrorNotSupported:
     case cudaErrorInvalidResourceHandle:
     case cudaErrorHostMemoryAlreadyRegistered:
+    // Captures are the engine's: what ends one ends no work of the device.
+    case cudaErrorStreamCaptureUnsupported:
+    case cudaErrorStreamCaptureInvalidated:
+    case cudaErrorStreamCaptureMerge:
+    case cudaErrorStreamCaptureUnmatched:
+    case cudaErrorStreamCaptureUnjoined:
+    case cudaErrorStreamCaptureIsolation:
+    case cudaErrorStreamCaptureImplicit:
+    case cudaErrorStreamCaptureWrongThread:
+    case cudaErrorCapturedEvent:
       return true;
     default:
       return false;

@@ -280,24 +280,29 @@ absl::Status CudaStream::WaitFor(void* foreign) {
   const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
   auto* const other = static_cast<cudaStream_t>(foreign);
-  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
-  const cudaError_t asked = cudaStreamIsCapturing(other, &capture);
-  if (asked == cudaErrorStreamCaptureImplicit ||
-      (asked == cudaSuccess && capture != cudaStreamCaptureStatusNone)) {
-    (void)cudaGetLastError();
-    return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                     "the stream is being captured into a graph, which no step can be part of; "
-                     "submit the step outside of the capture");
-  }
-  SY_RETURN_IF_ERROR(CheckForeign(asked));
+  SY_RETURN_IF_ERROR(CheckNotCaptured(other));
   SY_RETURN_IF_ERROR(CheckForeign(cudaEventRecord(foreign_, other)));
   // The wait keeps the state that the event has now, so the event serves the next call too.
   return shared_->fault.Check(cudaStreamWaitEvent(raw_, foreign_, 0), "waiting for a stream");
 }
 
+absl::Status CudaStream::CheckNotCaptured(cudaStream_t foreign) {
+  cudaStreamCaptureStatus capture = cudaStreamCaptureStatusNone;
+  const cudaError_t asked = cudaStreamIsCapturing(foreign, &capture);
+  if (asked != cudaErrorStreamCaptureImplicit &&
+      (asked != cudaSuccess || capture == cudaStreamCaptureStatusNone)) {
+    return CheckForeign(asked);
+  }
+  (void)cudaGetLastError();
+  return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                   "the stream is being captured into a graph, which no step that is submitted can "
+                   "be part of; submit it outside of the capture, or add it to a graph");
+}
+
 absl::Status CudaStream::Precede(void* foreign) {
   const KeptContext kept(shared_->contexts);
   SY_RETURN_IF_ERROR(Begin());
+  SY_RETURN_IF_ERROR(CheckNotCaptured(static_cast<cudaStream_t>(foreign)));
   SY_RETURN_IF_ERROR(
       shared_->fault.Check(cudaEventRecord(foreign_, raw_), "the state of a stream"));
   return CheckForeign(cudaStreamWaitEvent(static_cast<cudaStream_t>(foreign), foreign_, 0));

@@ -90,6 +90,7 @@ class CudaStream final : public Stream {
       : shared_(shared), options_(std::move(options)), ring_(std::move(staging)) {}
 
   absl::Status Begin();
+  absl::Status CheckNotCaptured(cudaStream_t foreign);
   // Says what is wrong with a stream of others, after a call on it that gave `error`.
   absl::Status CheckForeign(cudaError_t error);
   // Pieces of host memory that the device reaches are collected if they are below `large` bytes.
