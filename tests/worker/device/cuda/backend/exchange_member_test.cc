@@ -140,7 +140,8 @@ TEST_F(ExchangeMemberTest, AGroupMakesAsManyStepsAsItsNumbersTellApart) {
   SY_EXPECT_OK(member->CountSteps(1, 2));
   SY_EXPECT_OK(member->CountSteps(1, 2));
   for (int i = 0; i < 2; ++i) {
-    EXPECT_THAT(member->CountSteps(1, 2), FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+    EXPECT_THAT(member->CountSteps(1, 2),
+                FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
   }
 }
 
