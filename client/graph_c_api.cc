@@ -94,11 +94,17 @@ sy_code sy_graph_state(sy_graph* graph, uint32_t* condition) {
 }
 
 sy_code sy_graph_close(sy_graph* graph) {
-  const sy_code closed = WithGraphs(
-      graph, [&](StepGraphs& graphs, const Session& /*of*/) { return graphs.Close(graph->id); });
+  if (graph == nullptr) return SY_INVALID_ARGUMENT;
+  sy_client* const client = graph->client;
+  const Session session = client->SessionOf(graph);
+  if (session == nullptr) return client->Keep(ClosedGraph());
+  absl::Status closed =
+      session->UseGraphs([&](StepGraphs& graphs) { return graphs.Close(graph->id); });
+  // A closed session has closed its graphs.
+  if (switchyard::ReasonOf(closed) == Reason::kSessionClosed) closed = absl::OkStatus();
   // A graph that is being launched stays open, so that the launch can be ended.
-  if (closed == SY_OK) graph->client->End(graph);
-  return closed;
+  if (closed.ok()) client->End(graph);
+  return client->Keep(closed);
 }
 
 }  // extern "C"

@@ -62,10 +62,10 @@ OpenSessionRequest OrderOfSource(DispatchMode mode, const std::string& name, std
 
 class SharedRankTest : public testing::Processes {
  protected:
-  // `others` workers are processes of their own.
-  void Start(std::int32_t others, std::int32_t engines) {
+  // `others` workers are processes of their own. The deployment serves with `least`; 0: with all.
+  void Start(std::int32_t others, std::int32_t engines, std::int32_t least = 0) {
     LocalDeploymentOptions options;
-    options.min_workers = others + engines;
+    options.min_workers = least > 0 ? least : others + engines;
     Deploy(others, std::move(options));
     engines_.resize(static_cast<std::size_t>(engines));
     for (std::size_t e = 0; e < engines_.size(); ++e) OpenEngine(e);
@@ -278,11 +278,7 @@ TEST_F(SharedRankTest, StepsInFlightOverlap) {
 // The plan without the worker gives the source a rank of its own, that with it gives it the
 // worker's again. No step fails and none waits for long.
 TEST_F(SharedRankTest, TheWorkerLeavesAndComesBackUnderItsSessions) {
-  LocalDeploymentOptions options;
-  options.min_workers = 1;
-  Deploy(1, std::move(options));
-  engines_.resize(1);
-  ASSERT_NO_FATAL_FAILURE(OpenEngine(0));
+  ASSERT_NO_FATAL_FAILURE(Start(/*others=*/1, /*engines=*/1, /*least=*/1));
   SY_ASSERT_OK_AND_ASSIGN(const auto p2p, OpenP2p());
   ASSERT_TRUE(WaitForWorkers(*p2p, 2));
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(0, DispatchMode::kLowLatency, "one"));
@@ -317,11 +313,7 @@ TEST_F(SharedRankTest, TheWorkerLeavesAndComesBackUnderItsSessions) {
 }
 
 TEST_F(SharedRankTest, AnotherRankThatIsKilledIsAnErrorAndTheRestServesOn) {
-  LocalDeploymentOptions options;
-  options.min_workers = 1;
-  Deploy(1, std::move(options));
-  engines_.resize(1);
-  ASSERT_NO_FATAL_FAILURE(OpenEngine(0));
+  ASSERT_NO_FATAL_FAILURE(Start(/*others=*/1, /*engines=*/1, /*least=*/1));
   SY_ASSERT_OK_AND_ASSIGN(const auto p2p, OpenP2p());
   ASSERT_TRUE(WaitForWorkers(*p2p, 2));
   SY_ASSERT_OK_AND_ASSIGN(const auto session, Open(0, DispatchMode::kLowLatency, "one"));
