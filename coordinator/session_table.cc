@@ -61,8 +61,10 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   grant.request.on_behalf_of.clear();
   grant.plan = serving.plan;
   grant.hash = serving.hash;
+  GroupRequest group;  // what other sessions say of one is not kept
   if (request.binding == BindingChoice::kCollective) {
     grant.binding = Binding::kCollective;
+    group = request.group;
     SY_ASSIGN_OR_RETURN(grant.group,
                         groups_.Claim(request, opener.tenant, serving.plan.epoch, rng_, now));
   }
@@ -71,22 +73,21 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   claims.opener = opener.named;
   grant.signature = SignGrant(key, claims);
   // The linger time starts now: a source that dies before it watches is forgotten too.
-  sessions_[grant.session] = {
-      .deployment = request.deployment,
-      .phase = request.phase,
-      .opened = serving.plan.epoch,
-      .epoch = serving.plan.epoch,
-      .watch = {},
-      .unwatched_since = now,
-      .mode = request.mode,
-      .source = request.source,
-      .known_since = now,
-      .asked_binding = request.binding,
-      .group = grant.binding == Binding::kCollective ? request.group : GroupRequest(),
-      .ranks = RanksOf(serving.plan, request.binding, request.group),
-      .owner = request.caller,
-      .proven = true,
-      .use = use_.Take(user, request.max_tokens)};
+  sessions_[grant.session] = {.deployment = request.deployment,
+                              .phase = request.phase,
+                              .opened = serving.plan.epoch,
+                              .epoch = serving.plan.epoch,
+                              .watch = {},
+                              .unwatched_since = now,
+                              .mode = request.mode,
+                              .source = request.source,
+                              .known_since = now,
+                              .asked_binding = request.binding,
+                              .group = group,
+                              .ranks = RanksOf(serving.plan, request.binding, group),
+                              .owner = request.caller,
+                              .proven = true,
+                              .use = use_.Take(user, request.max_tokens)};
   SayOf(grant.session, sessions_[grant.session], "is opened");
   return grant;
 }

@@ -107,8 +107,8 @@ class LogFollower {
   // The step that is next in the log, without tokens.
   void MakeNext(const LoggedStep& step) SY_REQUIRES(turn_);
   void Pass() SY_REQUIRES(turn_);
-  // Whether the step, the next one, is left to the source that may join it; it is first seen now
-  // if it was not before. For as long as: with `waits`, the group's patience.
+  // Whether the step, the next one, is left to the source that may join it, counted from when this
+  // was first asked: for as long as the group waits, which sets `waits`, or for a millisecond.
   bool IsLeft(const LoggedStep& step, bool* waits = nullptr) SY_REQUIRES(turn_);
   absl::StatusOr<std::uint64_t> MakeFor(FollowedGroup* group, const LoggedStep& wanted,
                                         const SourcePart& part, TimePoint until) SY_REQUIRES(turn_);
