@@ -2,9 +2,12 @@
 #include "worker/source/p2p/step_trace.h"
 
 #include <algorithm>
+#include <chrono>
 #include <map>
+#include <memory>
 #include <set>
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 
