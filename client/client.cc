@@ -88,9 +88,10 @@ absl::StatusOr<std::unique_ptr<MoeSession>> Client::Open(const OpenSessionReques
   std::shared_ptr<Source> source = sources_->Take();
   OpenSessionRequest full = request;
   // The tensors' device is a rank of the group; other bindings see a source on the host.
-  if (full.binding == BindingChoice::kCollective && shared_->tensors != nullptr) {
-    full.source = shared_->tensors->capabilities().device;
-  }
+  const DeviceKind device =
+      shared_->tensors != nullptr ? shared_->tensors->capabilities().device : full.source;
+  if (full.binding == BindingChoice::kCollective) full.source = device;
+  if (full.binding == BindingChoice::kAuto && !full.group.name.empty()) full.group.device = device;
   SY_ASSIGN_OR_RETURN(const Source::SessionRef session, source->Open(full, options_.timeout));
   return std::make_unique<MoeSession>(std::move(source), session, shared_->sessions.get(),
                                       options_.timeout, shared_->traces.get());

@@ -141,6 +141,7 @@ std::string ReportJson(const SessionReport& report) {
   const OpenSessionRequest& request = report.grant.request;
   Json all{{"session", ToHex(report.grant.session)},
            {"path", Text(BindingName(report.grant.binding))},
+           {"path_reason", report.grant.binding_reason},
            {"phase", Text(PhaseName(request.phase))},
            {"mode", request.mode.has_value() ? Text(DispatchModeName(*request.mode)) : "plan"}};
   AddGraphs(request, all);

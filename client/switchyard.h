@@ -109,10 +109,10 @@ typedef struct sy_session_options {
   uint32_t mode;             /* sy_mode */
   uint32_t y_dtype;          /* sy_dtype */
   uint32_t strict;           /* not 0: a NaN in x or weights is an error */
-  int32_t max_tokens;        /* largest batch of one step; 0: the mode's default */
+  int32_t max_tokens;        /* largest batch of one step; 0: default of mode and binding */
   uint32_t step_deadline_ms; /* 0: 1,000 in decode, 60,000 otherwise */
-  uint32_t binding;          /* sy_binding */
-  const char* group; /* collective: its sources name it, each with its number; NULL: alone */
+  uint32_t binding;          /* sy_binding; auto: collective for a group that can be, else p2p */
+  const char* group; /* collective, auto: its sources name it, each with its number; NULL: alone */
   uint32_t source;   /* from 0 */
   uint32_t sources;  /* 0: 1 */
   uint32_t fp8_sums; /* not 0: collective and normal: sums of workers come back as FP8, coarser */

@@ -368,9 +368,10 @@ absl::StatusOr<SessionGrant> Coordinator::Grant(const SessionRequested& event) {
   if (event.tenant != nullptr && !event.tenant->MayUse(serving.plan()->model)) {
     return DeploymentBusy(serving.plan()->deployment, "being changed");
   }
-  SY_ASSIGN_OR_RETURN(const OpenSessionRequest complete,
+  const std::string obstacle = sessions_.ObstacleOf(serving.plan()->deployment, request, now_);
+  SY_ASSIGN_OR_RETURN(const CompleteSession complete,
                       CompleteSessionRequest(request, controller->planned(), *serving.plan(),
-                                             serving.Capabilities()));
+                                             serving.Capabilities(), obstacle));
   const absl::string_view named = EveryWorkerChecksOpeners() ? request.caller : absl::string_view();
   const SessionTable::Opener opener{.named = named, .tenant = event.tenant.get()};
   return sessions_.Open(complete, opener, *serving.update(), controller->record().grant_key, now_);

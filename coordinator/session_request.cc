@@ -2,11 +2,14 @@
 
 #include <algorithm>
 #include <chrono>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 
 #include "coordinator/config_planner.h"
 #include "core/base/error.h"
@@ -75,8 +78,8 @@ CollectiveDemand DemandOf(const OpenSessionRequest& request) {
           .combine_dtype = request.combine_dtype};
 }
 
-absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
-                        std::span<const CapabilitySet> workers) {
+// Also where the group may turn out to be none: such a place is a mistake of the source.
+absl::Status CheckPlace(const OpenSessionRequest& request) {
   const GroupRequest& group = request.group;
   if (group.source < 0 || group.source >= group.sources ||
       (group.sources > 1 && group.name.empty()) || group.name.size() > kGroupNameMax) {
@@ -96,21 +99,29 @@ absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
                       "the hosts of a group are the ids of the workers in whose processes its "
                       "sources are, or empty");
   }
+  if (group.obstacle.size() <= kGroupObstacleMax) return absl::OkStatus();
+  return BadSession(request, Reason::kBadRequest,
+                    absl::StrFormat("an obstacle of %d bytes, and the most are %d",
+                                    group.obstacle.size(), kGroupObstacleMax));
+}
+
+absl::Status CheckGroup(const OpenSessionRequest& request, const Plan& plan,
+                        std::span<const CapabilitySet> workers) {
+  SY_RETURN_IF_ERROR(CheckPlace(request));
   if (request.strict || request.record_amax) {
     return BadSession(request, Reason::kBadRequest,
-                      "a collective session is neither strict nor does it record magnitudes; ask "
-                      "for binding p2p (--transport auto)");
+                      absl::StrCat("a collective session is neither strict nor does it record "
+                                   "magnitudes",
+                                   kAskForP2p));
   }
   SY_RETURN_IF_ERROR(CheckLockstepGroup(workers));
   return ResolveCollective(plan, DemandOf(request)).status();
 }
 
-}  // namespace
-
-absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionRequest& request,
-                                                          const DeploymentRecord& deployment,
-                                                          const Plan& plan,
-                                                          std::span<const CapabilitySet> workers) {
+// `request` has a binding.
+absl::StatusOr<OpenSessionRequest> FillIn(const OpenSessionRequest& request,
+                                          const DeploymentRecord& deployment, const Plan& plan,
+                                          std::span<const CapabilitySet> workers) {
   OpenSessionRequest full = request;
   full.deployment = deployment.spec.name;
   if (full.model.empty()) full.model = deployment.spec.model;
@@ -160,6 +171,66 @@ absl::StatusOr<OpenSessionRequest> CompleteSessionRequest(const OpenSessionReque
                         DispatchDtypeName(full.combine_dtype)));
   }
   return full;
+}
+
+// The request for a place in the group that the source names. An error says what is in the way.
+absl::StatusOr<OpenSessionRequest> TryGroup(const OpenSessionRequest& request,
+                                            const DeploymentRecord& deployment, const Plan& plan,
+                                            std::span<const CapabilitySet> workers,
+                                            absl::string_view obstacle) {
+  const GroupRequest& group = request.group;
+  if (!group.device.has_value()) {
+    return absl::FailedPreconditionError("the source offers no device as a rank of a group");
+  }
+  if (!group.obstacle.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this source cannot be in group ", group.name, ": ", group.obstacle));
+  }
+  if (!obstacle.empty()) return absl::FailedPreconditionError(obstacle);
+  OpenSessionRequest grouped = request;
+  grouped.binding = BindingChoice::kCollective;
+  grouped.source = *group.device;
+  return FillIn(grouped, deployment, plan, workers);
+}
+
+absl::StatusOr<CompleteSession> Choose(const OpenSessionRequest& request,
+                                       const DeploymentRecord& deployment, const Plan& plan,
+                                       std::span<const CapabilitySet> workers,
+                                       absl::string_view obstacle) {
+  CompleteSession session{.request = request,
+                          .reason = "auto is p2p for a source that names no group"};
+  session.request.binding = BindingChoice::kP2p;
+  if (request.group != GroupRequest()) SY_RETURN_IF_ERROR(CheckPlace(request));
+  if (request.group.name.empty()) {
+    session.request.group = {};
+  } else {
+    auto grouped = TryGroup(request, deployment, plan, workers, obstacle);
+    if (grouped.ok()) {
+      return CompleteSession{*std::move(grouped), "auto is collective where the group can be"};
+    }
+    session.reason =
+        absl::StrCat("auto is p2p: ", absl::StripSuffix(grouped.status().message(), kAskForP2p));
+    session.request.combine_dtype = DispatchDtype::kBf16;  // the group's may be coarser, not must
+  }
+  SY_ASSIGN_OR_RETURN(session.request, FillIn(session.request, deployment, plan, workers));
+  return session;
+}
+
+}  // namespace
+
+absl::StatusOr<CompleteSession> CompleteSessionRequest(const OpenSessionRequest& request,
+                                                       const DeploymentRecord& deployment,
+                                                       const Plan& plan,
+                                                       std::span<const CapabilitySet> workers,
+                                                       absl::string_view obstacle) {
+  if (request.binding == BindingChoice::kAuto) {
+    return Choose(request, deployment, plan, workers, obstacle);
+  }
+  CompleteSession session{.request = request, .reason = "the source asked for it"};
+  session.request.group.obstacle.clear();
+  if (request.binding == BindingChoice::kP2p) session.request.group = {};
+  SY_ASSIGN_OR_RETURN(session.request, FillIn(session.request, deployment, plan, workers));
+  return session;
 }
 
 }  // namespace switchyard

@@ -28,6 +28,13 @@ bool IsProven(const WatchRequest& request, const DeploymentController& deploymen
                        ClaimsOf(request), request.signature);
 }
 
+// A source that has opened a session watches its plan soon after.
+constexpr Duration kWatchedAfterMax = std::chrono::seconds(5);
+
+const std::string& UserOf(const OpenSessionRequest& request) {
+  return request.on_behalf_of.empty() ? request.caller : request.on_behalf_of;
+}
+
 std::int32_t RanksOf(const Plan& plan, std::optional<BindingChoice> binding,
                      const GroupRequest& group) {
   return binding == BindingChoice::kCollective ? GroupRanks(plan, group.sources, group.hosts) : 0;
@@ -45,10 +52,11 @@ absl::Status SessionTable::CheckRoom() const {
                    {{"have", absl::StrCat(options_->max_sessions)}});
 }
 
-absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& request,
+absl::StatusOr<SessionGrant> SessionTable::Open(const CompleteSession& session,
                                                 const Opener& opener, const PlanUpdate& serving,
                                                 const GrantKey& key, TimePoint now) {
-  const std::string& user = request.on_behalf_of.empty() ? request.caller : request.on_behalf_of;
+  const OpenSessionRequest& request = session.request;
+  const std::string& user = UserOf(request);
   SY_RETURN_IF_ERROR(use_.Check(opener.tenant, user, request.max_tokens));
   SY_RETURN_IF_ERROR(CheckRoom());
   SessionGrant grant;
@@ -61,10 +69,9 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
   grant.request.on_behalf_of.clear();
   grant.plan = serving.plan;
   grant.hash = serving.hash;
-  GroupRequest group;  // what other sessions say of one is not kept
+  grant.binding_reason = session.reason;
   if (request.binding == BindingChoice::kCollective) {
     grant.binding = Binding::kCollective;
-    group = request.group;
     SY_ASSIGN_OR_RETURN(grant.group,
                         groups_.Claim(request, opener.tenant, serving.plan.epoch, rng_, now));
   }
@@ -82,14 +89,35 @@ absl::StatusOr<SessionGrant> SessionTable::Open(const OpenSessionRequest& reques
                               .mode = request.mode,
                               .source = request.source,
                               .known_since = now,
-                              .asked_binding = request.binding,
-                              .group = group,
-                              .ranks = RanksOf(serving.plan, request.binding, group),
+                              .binding = request.binding,
+                              .binding_reason = session.reason,
+                              .group = request.group,
+                              .ranks = RanksOf(serving.plan, request.binding, request.group),
                               .owner = request.caller,
+                              .user = user,
                               .proven = true,
                               .use = use_.Take(user, request.max_tokens)};
   SayOf(grant.session, sessions_[grant.session], "is opened");
   return grant;
+}
+
+std::string SessionTable::ObstacleOf(const std::string& deployment,
+                                     const OpenSessionRequest& request, TimePoint now) const {
+  if (request.binding != BindingChoice::kAuto || request.group.name.empty()) return "";
+  for (const auto& [id, session] : sessions_) {
+    const GroupRequest& group = session.group;
+    if (session.binding != BindingChoice::kP2p || group.name != request.group.name) continue;
+    if (session.deployment != deployment || session.user != UserOf(request)) continue;
+    // A source that has died is not waited for.
+    if (session.watch.value == 0 && now - session.known_since > kWatchedAfterMax) continue;
+    if (group.obstacle.empty()) {
+      return absl::StrFormat("source %d of group %s makes its steps over p2p", group.source,
+                             group.name);
+    }
+    return absl::StrFormat("source %d of group %s cannot be in it: %s", group.source, group.name,
+                           group.obstacle);
+  }
+  return "";
 }
 
 absl::Status SessionTable::Close(SessionId session, absl::string_view caller) {
@@ -267,7 +295,7 @@ void SessionTable::Announce(const std::shared_ptr<const PlanUpdate>& update) {
     const bool again = session.opened < update->plan.epoch && session.epoch == update->plan.epoch;
     if (session.epoch >= update->plan.epoch && !again) continue;
     session.epoch = update->plan.epoch;
-    session.ranks = RanksOf(update->plan, session.asked_binding, session.group);
+    session.ranks = RanksOf(update->plan, session.binding, session.group);
     out_->Add(SendPlanUpdate{watch, update});
   }
 }
@@ -288,12 +316,9 @@ void SessionTable::Expire(TimePoint now) {
 }
 
 void SessionTable::AddBinding(const Session& session, SessionView* view) {
-  const bool collective = session.asked_binding == BindingChoice::kCollective;
-  view->binding = collective ? BindingChoice::kCollective : BindingChoice::kP2p;
-  view->binding_reason = session.asked_binding == BindingChoice::kAuto
-                             ? "auto is p2p, which serves every plan"
-                             : "the source asked for it";
-  if (!collective) return;
+  view->binding = session.binding;
+  view->binding_reason = session.binding_reason;
+  if (session.binding != BindingChoice::kCollective) return;
   view->group = session.group;
   view->ranks = session.ranks;
 }
@@ -310,7 +335,7 @@ std::vector<SessionView> SessionTable::View(TimePoint now) const {
                      .opened = session.opened,
                      .epoch = session.epoch,
                      .age = now - session.known_since});
-    if (session.asked_binding) AddBinding(session, &views.back());
+    if (session.binding) AddBinding(session, &views.back());
   }
   std::sort(views.begin(), views.end(), [](const SessionView& a, const SessionView& b) {
     return std::tie(a.deployment, b.age, a.name) < std::tie(b.deployment, a.age, b.name);

@@ -24,6 +24,7 @@
 #include "coordinator/deployment_controller.h"
 #include "coordinator/events.h"
 #include "coordinator/outbox.h"
+#include "coordinator/session_request.h"
 #include "coordinator/sessions/caller_use.h"
 #include "coordinator/sessions/group_table.h"
 #include "coordinator/spec/options.h"
@@ -47,11 +48,15 @@ class SessionTable {
     absl::string_view named;         // in the grant; empty: nobody is
     const Tenant* tenant = nullptr;  // of whoever it is for; null: it has none
   };
-  // `request` is complete (coordinator/session_request.h); `serving` serves; `key` is the
-  // deployment's and signs the grant. Errors: kResourceExhausted (TOO_MANY_SESSIONS), also for the
-  // tenant; those of GroupTable::Claim.
-  absl::StatusOr<SessionGrant> Open(const OpenSessionRequest& request, const Opener& opener,
+  // `session` is complete; `serving` serves; `key` is the deployment's and signs the grant. Errors:
+  // kResourceExhausted (TOO_MANY_SESSIONS), also for the tenant; those of GroupTable::Claim.
+  absl::StatusOr<SessionGrant> Open(const CompleteSession& session, const Opener& opener,
                                     const PlanUpdate& serving, const GrantKey& key, TimePoint now);
+  // Why the group that a request with kAuto names cannot be as far as its other sources are
+  // concerned: one of them makes its steps over p2p, and would be waited for in vain. Empty: none
+  // does. Linear in the sessions.
+  [[nodiscard]] std::string ObstacleOf(const std::string& deployment,
+                                       const OpenSessionRequest& request, TimePoint now) const;
   // Ends its watch with OK. An unknown session is ignored where callers are not known, so that
   // closing twice is harmless.
   absl::Status Close(SessionId session, absl::string_view caller);
@@ -93,15 +98,17 @@ class SessionTable {
     Epoch epoch;
     WatchId watch;  // 0: none
     TimePoint unwatched_since;
-    // Its source asked for these two; they are not known of a session of an earlier coordinator.
+    // These are not known of a session of an earlier coordinator.
     std::optional<DispatchMode> mode = {};
     std::optional<DeviceKind> source = {};
     std::string peer = {};  // of its watch
     TimePoint known_since = {};
-    std::optional<BindingChoice> asked_binding = {};
-    GroupRequest group = {};
+    std::optional<BindingChoice> binding = {};
+    std::string binding_reason = {};
+    GroupRequest group = {};    // that it is in, or might have been with kAuto
     std::int32_t ranks = 0;     // of its group in the epoch, if collective
     std::string owner = {};     // whose it is; empty: of whoever knows its id
+    std::string user = {};      // who it is for, if it is known
     bool proven = false;        // it is; else its first watch said so
     CallerUse::Share use = {};  // of whoever it is for
   };

@@ -14,12 +14,15 @@
 // Keys let their holder write into a rank's memory: never logged. Plain data.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 
+#include "core/device_profile.h"
 #include "core/ids.h"
 
 namespace switchyard {
@@ -33,13 +36,17 @@ enum class Binding : std::uint8_t {
 // For texts and metrics.
 absl::string_view BindingName(Binding binding);  // "p2p", "gateway", "collective"
 
-// How the rows of a session are to travel. kAuto: as the coordinator chooses.
+// How the rows of a session are to travel. kAuto: collective for a source that names a group which
+// can be, else p2p.
 enum class BindingChoice : std::uint8_t { kAuto = 0, kP2p = 1, kCollective = 2 };
 // Groups of sources are not larger: each of them is a rank on a device of its own.
 inline constexpr std::int32_t kGroupSourcesMax = 8;
 
+// Bounds GroupRequest::obstacle, in bytes.
+inline constexpr std::size_t kGroupObstacleMax = 512;
+
 // The sources that make their steps together: those that ask for the same name. One alone needs no
-// name.
+// name, except with kAuto.
 struct GroupRequest {
   std::string name;
   std::int32_t source = 0;  // this one's number among them
@@ -50,6 +57,11 @@ struct GroupRequest {
   // Every source submits every step, and is waited for as long as the session's step deadline.
   // False: one that is a millisecond behind takes part without tokens.
   bool in_step = false;
+  // With kAuto, the device that would be the source's rank; OpenSessionRequest::source says what
+  // frames are made on. Unset: the source would take no group, as those of former releases.
+  std::optional<DeviceKind> device = {};
+  // With kAuto, why the source cannot be in the group, for people.
+  std::string obstacle = {};
   friend bool operator==(const GroupRequest&, const GroupRequest&) = default;
 };
 

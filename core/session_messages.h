@@ -63,13 +63,13 @@ struct OpenSessionRequest {
 struct SessionGrant {
   SessionId session;
   Cookie cookie;
-  OpenSessionRequest request;  // with every default filled in
+  OpenSessionRequest request;  // with every default filled in; its binding is not kAuto
   Plan plan;
   PlanHash hash;
   Binding binding = Binding::kP2p;
-  GroupGrant group = {};  // kCollective
-  // The coordinator's, over ClaimsOf(grant). Like the cookie it goes only to the source and, in
-  // Attach, to its workers.
+  std::string binding_reason = {};  // why it is that binding, for people
+  GroupGrant group = {};            // kCollective
+  // The coordinator's, over ClaimsOf(grant). Like the cookie only for the source and its workers.
   GrantSignature signature = {};
   TraceSettings tracing = {};  // of the session's steps; not signed: workers have their own
   friend bool operator==(const SessionGrant&, const SessionGrant&) = default;

@@ -15,9 +15,8 @@ namespace {
 absl::Status NoGroup(const Plan& plan, absl::StatusCode code, Reason reason,
                      absl::string_view why) {
   return MakeError(code, reason,
-                   absl::StrFormat("deployment %s cannot serve a collective session: %s; open the "
-                                   "session with binding p2p (--transport auto)",
-                                   plan.deployment, why),
+                   absl::StrFormat("deployment %s cannot serve a collective session: %s%s",
+                                   plan.deployment, why, kAskForP2p),
                    {{"deployment", plan.deployment}});
 }
 

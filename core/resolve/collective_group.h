@@ -20,6 +20,9 @@
 
 namespace switchyard {
 
+// The end of the text of an error that only lockstep has.
+inline constexpr char kAskForP2p[] = "; open the session with binding p2p (--transport auto)";
+
 // The limits of a group of devices of one kind. Its kernels set them.
 struct GroupLimits {
   std::int32_t tokens_max = 1024;  // of a source in a step of low_latency (R45)

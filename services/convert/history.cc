@@ -2,6 +2,7 @@
 
 #include "services/convert/admin.h"
 #include "services/convert/plan.h"
+#include "services/convert/session.h"
 
 namespace switchyard {
 
@@ -62,11 +63,7 @@ void Encode(const SessionView& in, v1::Session* out) {
   if (in.binding) out->set_binding(EnumToProto(*in.binding));
   out->set_binding_reason(in.binding_reason);
   if (in.ranks == 0) return;
-  out->mutable_group()->set_name(in.group.name);
-  out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
-  out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
-  for (const std::string& host : in.group.hosts) out->mutable_group()->add_hosts(host);
-  out->mutable_group()->set_in_step(in.group.in_step);
+  Encode(in.group, out->mutable_group());
   out->set_ranks(static_cast<std::uint32_t>(in.ranks));
 }
 

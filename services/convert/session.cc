@@ -11,6 +11,26 @@
 
 namespace switchyard {
 
+void Encode(const GroupRequest& in, v1::GroupOptions* out) {
+  out->set_name(in.name);
+  out->set_source(static_cast<std::uint32_t>(in.source));
+  out->set_sources(static_cast<std::uint32_t>(in.sources));
+  for (const std::string& host : in.hosts) out->add_hosts(host);
+  out->set_in_step(in.in_step);
+  if (in.device.has_value()) out->set_device(EnumToProto(*in.device));
+  out->set_obstacle(in.obstacle);
+}
+
+void Decode(Decoder& at, const v1::GroupOptions& in, GroupRequest* out) {
+  out->name = in.name();
+  at.Int("source", in.source(), &out->source);
+  at.Int("sources", in.sources(), &out->sources);
+  out->hosts = {in.hosts().begin(), in.hosts().end()};
+  out->in_step = in.in_step();
+  at.OptionalEnum<DeviceKind>("device", in.device(), &out->device);
+  out->obstacle = in.obstacle();
+}
+
 void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   out->set_deployment(in.deployment);
   out->set_model(in.model);
@@ -24,12 +44,7 @@ void Encode(const OpenSessionRequest& in, v1::SessionOptions* out) {
   out->set_source(EnumToProto(in.source));
   out->set_record_amax(in.record_amax);
   out->set_binding(EnumToProto(in.binding));
-  if (in.group == GroupRequest()) return;
-  out->mutable_group()->set_name(in.group.name);
-  out->mutable_group()->set_source(static_cast<std::uint32_t>(in.group.source));
-  out->mutable_group()->set_sources(static_cast<std::uint32_t>(in.group.sources));
-  for (const std::string& host : in.group.hosts) out->mutable_group()->add_hosts(host);
-  out->mutable_group()->set_in_step(in.group.in_step);
+  if (in.group != GroupRequest()) Encode(in.group, out->mutable_group());
 }
 
 void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) {
@@ -47,13 +62,7 @@ void Decode(Decoder& at, const v1::SessionOptions& in, OpenSessionRequest* out) 
   out->record_amax = in.record_amax();
   at.OptionalEnum<BindingChoice>("binding", in.binding(), &out->binding);
   if (!in.has_group()) return;
-  at.Sub("group", true, [&] {
-    out->group.name = in.group().name();
-    at.Int("source", in.group().source(), &out->group.source);
-    at.Int("sources", in.group().sources(), &out->group.sources);
-    out->group.hosts = {in.group().hosts().begin(), in.group().hosts().end()};
-    out->group.in_step = in.group().in_step();
-  });
+  at.Sub("group", true, [&] { Decode(at, in.group(), &out->group); });
 }
 
 void Encode(const SessionGrant& in, v1::SessionGrant* out) {
@@ -63,6 +72,7 @@ void Encode(const SessionGrant& in, v1::SessionGrant* out) {
   EncodeDigest(in.hash, out->mutable_plan_hash());
   if (in.binding == Binding::kCollective) Encode(in.group, out->mutable_group());
   if (in.tracing != TraceSettings()) Encode(in.tracing, out->mutable_tracing());
+  out->set_binding_reason(in.binding_reason);
 }
 
 void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
@@ -73,6 +83,7 @@ void Decode(Decoder& at, const v1::SessionGrant& in, SessionGrant* out) {
   if (in.has_tracing()) {
     at.Sub("tracing", true, [&] { Decode(at, in.tracing(), &out->tracing); });
   }
+  out->binding_reason = in.binding_reason();
   if (!in.has_group()) return;
   out->binding = Binding::kCollective;
   at.Sub("group", true, [&] { Decode(at, in.group(), &out->group); });

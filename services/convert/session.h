@@ -12,6 +12,8 @@
 
 namespace switchyard {
 
+void Encode(const GroupRequest& in, v1::GroupOptions* out);
+void Decode(Decoder& at, const v1::GroupOptions& in, GroupRequest* out);
 void Encode(const OpenSessionRequest& in, v1::SessionOptions* out);
 // An unknown phase or mode is refused: a default instead would serve the wrong config.
 // Fields that are not set get the defaults in session.proto.

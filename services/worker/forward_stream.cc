@@ -70,6 +70,8 @@ class ForwardStream final : public ServerBidiStream<v1::ForwardRequest, v1::Forw
     if (!message.ok()) return Stop(message.status());
     if (auto* open = std::get_if<OpenSessionRequest>(&*message)) {
       open->on_behalf_of = caller();
+      // The device and the hosts of a group are those of the caller, and the source is here.
+      if (open->binding == BindingChoice::kAuto) open->group = {};
       // Options are small; the stream's limit is for steps.
       const absl::Status size = CheckMessageSize(step->request, kControlMessageBytesMax);
       return size.ok() ? OnOpen(std::move(*open)) : Stop(size);

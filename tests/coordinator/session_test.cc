@@ -142,6 +142,7 @@ TEST_F(SessionTest, KeepsWhatWasAskedFor) {
   SY_ASSERT_OK_AND_ASSIGN(const SessionGrant grant, cluster.Open(order));
 
   order.deployment = "demo";
+  order.binding = BindingChoice::kP2p;  // what auto is without a group
   EXPECT_EQ(grant.request, order);
 }
 
@@ -343,7 +344,7 @@ TEST(SessionViewTest, NamesWhoHasWhichSession) {
   EXPECT_EQ(view.epoch, Epoch{1});
   EXPECT_EQ(view.age, seconds(2));
   EXPECT_EQ(view.binding, BindingChoice::kP2p);
-  EXPECT_EQ(view.binding_reason, "auto is p2p, which serves every plan");
+  EXPECT_EQ(view.binding_reason, "auto is p2p for a source that names no group");
   EXPECT_EQ(view.ranks, 0);
 
   // Another coordinator learns of it by its watch, which does not say how it was opened.

@@ -206,6 +206,20 @@ TEST_F(HostedWorkerTest, AnswersBadStructuresWithErrors) {
   EXPECT_EQ(sy_worker_close(nullptr, nullptr, 0), SY_OK);
 }
 
+// With a name for its group a session is in lockstep without asking for it.
+void ExpectChosen(sy_client* client, sy_session_options order, const sy_step_request& request) {
+  order.binding = SY_BIND_AUTO;
+  order.group = "engine";
+  sy_session* chosen = nullptr;
+  ASSERT_EQ(sy_session_open(client, &order, &chosen), SY_OK);
+  std::string status(1 << 16, '\0');
+  status.resize(sy_session_status(chosen, status.data(), status.size()));
+  EXPECT_THAT(status, HasSubstr("\"path\":\"collective\""));
+  EXPECT_THAT(status, HasSubstr("\"path_reason\":\"auto is collective where the group can be\""));
+  EXPECT_EQ(sy_run(chosen, &request, 10'000), SY_OK);
+  EXPECT_EQ(sy_session_close(chosen), SY_OK);
+}
+
 TEST_F(HostedWorkerTest, ItsClientsSessionsSayWhatGraphsTheyHave) {
   sy_worker* worker = nullptr;
   std::string error;
@@ -260,6 +274,8 @@ TEST_F(HostedWorkerTest, ItsClientsSessionsSayWhatGraphsTheyHave) {
   EXPECT_EQ(sy_graph_end_launch(nullptr, nullptr, nullptr), SY_INVALID_ARGUMENT);
   EXPECT_EQ(sy_graph_state(nullptr, nullptr), SY_INVALID_ARGUMENT);
   EXPECT_EQ(sy_graph_close(nullptr), SY_INVALID_ARGUMENT);
+
+  ExpectChosen(client, order, request);
   EXPECT_EQ(sy_session_close(session), SY_OK);
   EXPECT_EQ(sy_graph_open(session, &graph), SY_FAILED_PRECONDITION);
   EXPECT_EQ(sy_worker_close(worker, text.data(), text.size()), SY_OK) << text.data();

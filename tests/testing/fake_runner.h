@@ -60,6 +60,8 @@ class FakeSteps {
   }
 
   const Compute compute;
+  // Set before the first session; may be empty.
+  std::function<absl::Status(const SessionGrant& grant)> start;
   // Both set before the first step; may be empty.
   std::function<bool(const StepRequest& request)> held;
   std::function<bool(const SessionGrant& grant)> put_off;
@@ -88,7 +90,9 @@ class FakeRunner final : public StepRunner {
     steps_->OnOpen(wake);
   }
 
-  absl::Status Start(TimePoint /*now*/) override { return absl::OkStatus(); }
+  absl::Status Start(TimePoint /*now*/) override {
+    return steps_->start ? steps_->start(grant_) : absl::OkStatus();
+  }
   void OnPlan(const PlanUpdate& update, TimePoint /*now*/) override { grant_.plan = update.plan; }
   RunnerProgress Poll(TimePoint /*now*/) override {
     ++steps_->polled;

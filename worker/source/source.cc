@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/status_macros.h"
+#include "core/base/utf8.h"
 
 namespace switchyard {
 namespace {
@@ -22,6 +23,13 @@ constexpr int kPiecesMax = 64;
 absl::Status ClosedSession() {
   return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kSessionClosed,
                    "the session is closed; open another", {});
+}
+
+// Another attempt at the group would end alike. Memory of another host may look like a bad key; a
+// lack of memory passes.
+bool IsNoGroup(const absl::Status& status) {
+  return absl::IsFailedPrecondition(status) || absl::IsInvalidArgument(status) ||
+         absl::IsUnimplemented(status);
 }
 
 }  // namespace
@@ -107,6 +115,21 @@ absl::StatusOr<Source::SessionRef> Source::Open(const OpenSessionRequest& reques
                                                 Duration timeout) {
   const TimePoint until = options_.clock->Now() + timeout;
   SY_ASSIGN_OR_RETURN(const SessionGrant grant, AskForGrant(request, timeout));
+  absl::StatusOr<SessionRef> opened = OpenGranted(grant, until, timeout);
+  const bool chosen =
+      request.binding == BindingChoice::kAuto && grant.binding == Binding::kCollective;
+  if (opened.ok() || !chosen || !IsNoGroup(opened.status())) return opened;
+  // Its other sources have to hear of it, too: they would wait for this one.
+  OpenSessionRequest again = request;
+  again.group.obstacle = CutUtf8(opened.status().message(), kGroupObstacleMax);
+  const Duration left = until - options_.clock->Now();
+  if (left <= Duration::zero()) return opened;
+  SY_ASSIGN_OR_RETURN(const SessionGrant other, AskForGrant(again, left));
+  return OpenGranted(other, until, left);
+}
+
+absl::StatusOr<Source::SessionRef> Source::OpenGranted(const SessionGrant& grant, TimePoint until,
+                                                       Duration timeout) {
   absl::StatusOr<std::unique_ptr<StepRunner>> runner =
       options_.make_runner(grant, [this] { WakeForRunner(); });
   if (!runner.ok()) {

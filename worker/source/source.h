@@ -59,9 +59,10 @@ class Source {
   Source(const Source&) = delete;
   Source& operator=(const Source&) = delete;
 
-  // Blocks until steps can be submitted, at most `timeout`. Errors: those of the coordinator's
-  // OpenSession and of the runner's Start and Poll; when the time is over, kUnavailable with the
-  // last obstacle (p2p: NOT_READY).
+  // Blocks until steps can be submitted, at most `timeout`. Where the coordinator chose a group
+  // that turns out not to work here, opens the session again over p2p. Errors: those of the
+  // coordinator's OpenSession and of the runner's Start and Poll; when the time is over,
+  // kUnavailable with the last obstacle (p2p: NOT_READY).
   absl::StatusOr<SessionRef> Open(const OpenSessionRequest& request, Duration timeout);
   // Steps in flight fail (SESSION_CLOSED), and so does whoever waits for one. This call and every
   // later one fails with kFailedPrecondition (SESSION_CLOSED) for a session that is closed.
@@ -107,6 +108,8 @@ class Source {
 
   explicit Source(SourceOptions options);
   absl::StatusOr<SessionGrant> AskForGrant(const OpenSessionRequest& request, Duration timeout);
+  absl::StatusOr<SessionRef> OpenGranted(const SessionGrant& grant, TimePoint until,
+                                         Duration timeout);
   absl::Status CloseAtCoordinator(SessionId session, Duration timeout);
   void Run();  // the Source's own thread
   void Wake();

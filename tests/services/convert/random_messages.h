@@ -203,6 +203,8 @@ class RandomMessages {
                              .binding = Any(BindingChoice::kCollective)};
     if (rng_.Below(2) == 0) {
       order.group = {.name = Text(), .source = 1, .sources = Index(), .hosts = {Text(), ""}};
+      if (rng_.Below(2) == 0) order.group.device = Any(kLastDeviceKind);
+      order.group.obstacle = Text();
     }
     if (rng_.Below(3) > 0) order.mode = Any(DispatchMode::kLowLatency);
     return order;
@@ -219,6 +221,7 @@ class RandomMessages {
                        .hash = Digest(),
                        .signature = Signature(),
                        .tracing = Tracing()};
+    grant.binding_reason = Text();
     if (rng_.Below(2) == 0) {
       grant.binding = Binding::kCollective;
       grant.group = {.id = rng_.NextId<GroupId>(), .source = Index(), .sources = Index()};

@@ -3,11 +3,14 @@
 
 #include <atomic>
 #include <chrono>
+#include <string>
 #include <thread>
+#include <utility>
 
 #include "gtest/gtest.h"
 
 #include "core/base/error.h"
+#include "core/base/status_macros.h"
 #include "tests/testing/fake_runner.h"
 #include "tests/testing/status_matchers.h"
 
@@ -178,6 +181,59 @@ TEST_F(SourceTest, AGrantWhoseBindingHasNoRunnerIsRefused) {
 
   EXPECT_THAT(source->Open({}, seconds(10)),
               FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+}
+
+// The coordinator chooses a group unless the source says what is against it.
+class ChosenGroupTest : public SourceTest {
+ protected:
+  void SetUp() override {
+    steps_.start = [this](const SessionGrant& grant) {
+      if (grant.binding == Binding::kCollective) return refused_;
+      obstacle_ = grant.request.group.obstacle;
+      return absl::OkStatus();
+    };
+    SourceOptions options;
+    options.coordinator = &chooser_;
+    options.clock = &clock_;
+    options.make_runner =
+        [this](SessionGrant grant,
+               const std::function<void()>& wake) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
+      return std::make_unique<testing::FakeRunner>(&steps_, std::move(grant), wake, nullptr);
+    };
+    source_ = Source::Create(std::move(options));
+    request_.group.name = "engine";
+  }
+  static absl::StatusOr<SessionGrant> Choose(const OpenSessionRequest& request) {
+    SY_ASSIGN_OR_RETURN(SessionGrant grant, Grant(request));
+    const bool chosen = request.binding == BindingChoice::kAuto && request.group.obstacle.empty();
+    if (chosen || request.binding == BindingChoice::kCollective) {
+      grant.binding = Binding::kCollective;
+    }
+    return grant;
+  }
+
+  testing::GrantingChannel chooser_{&Choose};
+  absl::Status refused_ = MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
+                                    std::string(2 * kGroupObstacleMax, 'x'));
+  std::string obstacle_;
+  OpenSessionRequest request_;
+};
+
+TEST_F(ChosenGroupTest, OpensOverP2pWhereTheGroupCannotBeAndSaysWhy) {
+  SY_ASSERT_OK(source_->Open(request_, seconds(10)).status());
+  EXPECT_EQ(obstacle_.size(), kGroupObstacleMax);
+  EXPECT_EQ(obstacle_.substr(0, 3), "xxx");
+}
+
+TEST_F(ChosenGroupTest, AGroupThatWasAskedForOrMayComeLaterIsNotGivenUp) {
+  request_.binding = BindingChoice::kCollective;
+  EXPECT_THAT(source_->Open(request_, seconds(10)),
+              FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported));
+  request_.binding = BindingChoice::kAuto;
+  refused_ = MakeError(absl::StatusCode::kUnavailable, Reason::kNotReady, "others are missing");
+  EXPECT_THAT(source_->Open(request_, seconds(10)),
+              FailsWith(absl::StatusCode::kUnavailable, Reason::kNotReady));
+  EXPECT_EQ(obstacle_, "");
 }
 
 }  // namespace

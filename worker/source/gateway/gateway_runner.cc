@@ -113,6 +113,7 @@ void GatewayRunner::OnOpened(Lane& lane, const GatewayGrant& grant) {
     lane.grant = grant;
     // The gateway's own grant is p2p; seen from here its steps go through the gateway.
     lane.grant->grant.binding = Binding::kGateway;
+    lane.grant->grant.binding_reason.clear();  // of the gateway's own session
   }
   options_.wake();
 }
