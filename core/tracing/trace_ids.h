@@ -52,6 +52,7 @@ enum class SpanRole : std::uint8_t {
   kCompute = 7,
   kReply = 8,
   kCombine = 9,
+  kExchange = 10,
 };
 
 // Never all zero, which would mean "none".

@@ -23,6 +23,7 @@ namespace switchyard {
 // A part of a step, and what `times` are for it. A time that is TimePoint{} was never reached.
 enum class TracedPart : std::uint8_t {
   kStep,      // at the source: submitted, planned, last answer, ended
+  kLockstep,  // at the source of a collective session: submitted, in the device's stream, ended
   kChunk,     // at the source, for each chunk: encoding begun, sent, answered or given up
   kOwnChunk,  // the same at a gateway, of a chunk for its own experts
   kServe,     // at a worker, for each chunk: arrived, batch begun, batch ended, answered
@@ -42,11 +43,11 @@ struct TraceRecord {
   LayerId layer;
   Epoch epoch;
   std::uint32_t chunk = 0;
-  std::uint32_t rows = 0;  // of kStep: tokens
+  std::uint32_t rows = 0;  // of kStep and kLockstep: tokens
   std::uint64_t request_bytes = 0;
   std::uint64_t reply_bytes = 0;
   std::array<TimePoint, 4> times{};
-  std::array<char, kWorkerBytes> worker{};  // its id, ended by a zero; empty for kStep
+  std::array<char, kWorkerBytes> worker{};  // its id, ended by a zero; empty for those two
 
   void SetWorker(absl::string_view id) {
     const std::size_t size = id.size() < kWorkerBytes ? id.size() : kWorkerBytes - 1;

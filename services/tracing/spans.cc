@@ -35,7 +35,7 @@ class Spans {
  public:
   Spans(const TraceRecord& record, Duration wall, otlp::v1::ScopeSpans* out)
       : record_(record),
-        worker_(record.part == TracedPart::kStep ? "" : record.worker.data()),
+        worker_(record.worker.data()),
         trace_(BytesOf(TraceIdOf(record.key))),
         wall_(wall),
         out_(out) {}
@@ -60,8 +60,8 @@ class Spans {
     if (Span* span = Add(name, role, from, to, last)) span->set_parent_span_id(IdOf(parent));
   }
   [[nodiscard]] std::string IdOf(SpanRole role) const {
-    const bool whole =
-        role == SpanRole::kStep || role == SpanRole::kPlan || role == SpanRole::kCombine;
+    const bool whole = role == SpanRole::kStep || role == SpanRole::kPlan ||
+                       role == SpanRole::kCombine || role == SpanRole::kExchange;
     return BytesOf(whole ? SpanIdOf(record_.key, role)
                          : SpanIdOf(record_.key, role, worker_, record_.chunk));
   }
@@ -109,6 +109,15 @@ void AddStep(const TraceRecord& record, Spans* spans) {
   spans->AddPart("moe.combine", SpanRole::kCombine, SpanRole::kStep, 2, 3, 3);
 }
 
+void AddLockstep(const TraceRecord& record, Spans* spans) {
+  Span* step = spans->Add("moe.step", SpanRole::kStep, 0, 2, 2);
+  if (step == nullptr) return;
+  spans->Describe(step);
+  AddNumber("switchyard.tokens", record.rows, step);
+  spans->AddPart("moe.plan", SpanRole::kPlan, SpanRole::kStep, 0, 1, 2);
+  spans->AddPart("moe.exchange", SpanRole::kExchange, SpanRole::kStep, 1, 2, 2);
+}
+
 void AddChunk(const TraceRecord& record, Spans* spans) {
   Span* chunk = spans->Add("moe.chunk", SpanRole::kChunk, 0, 2, 2);
   if (chunk == nullptr) return;
@@ -141,6 +150,8 @@ void AppendSpans(const TraceRecord& record, Duration wall, otlp::v1::ScopeSpans*
   switch (record.part) {
     case TracedPart::kStep:
       return AddStep(record, &spans);
+    case TracedPart::kLockstep:
+      return AddLockstep(record, &spans);
     case TracedPart::kChunk:
     case TracedPart::kOwnChunk:
       return AddChunk(record, &spans);

@@ -182,6 +182,37 @@ TEST_F(TracesTest, AStepThroughAGatewayBeginsThere) {
   }
 }
 
+TEST_F(TracesTest, StepsInLockstepAreTracedAtTheirSource) {
+  constexpr int kSteps = 8;
+  TraceCollector collector;
+  DeployTraced(2, 1, collector.endpoint());
+  {
+    SY_ASSERT_OK_AND_ASSIGN(const auto client, Connect("shm"));
+    OpenSessionRequest order;
+    order.binding = BindingChoice::kCollective;
+    SY_ASSERT_OK_AND_ASSIGN(const auto session,
+                            client->OpenWhenReady(order, testing::kReadyTimeout));
+    RunSteps(*session, kSteps);
+    Batch wrong(7, 41);
+    wrong.ids[3] = testing::kExperts;
+    EXPECT_FALSE(RunStep(*session, wrong, kLayer).ok()) << "refused when it is submitted";
+  }
+  End();
+
+  const auto traces = TracesOf(collector.spans());
+  EXPECT_EQ(traces.size(), static_cast<std::size_t>(kSteps));
+  for (const auto& [id, trace] : traces) {
+    const auto steps = Named(trace, "moe.step");
+    ASSERT_EQ(steps.size(), 1U);
+    EXPECT_EQ(steps[0].service, "switchyard-client");
+    EXPECT_EQ(AttributeOf(steps[0].span, "switchyard.tokens"), "7");
+    EXPECT_EQ(trace.size(), 3U);
+    EXPECT_EQ(Named(trace, "moe.exchange").size(), 1U);
+    ExpectInOrder(trace, steps[0].span.span_id(), {"moe.plan", "moe.exchange"});
+    ExpectNested(trace);
+  }
+}
+
 // Nothing is agreed on for a step: both sides have to come to the same ones.
 TEST_F(TracesTest, AStepIsTracedEverywhereOrNowhere) {
   TraceCollector collector;

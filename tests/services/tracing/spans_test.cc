@@ -147,5 +147,16 @@ TEST(SpansTest, AStepWithoutAnAnswerHasNoCombine) {
             "moe.plan moe.step ");
 }
 
+TEST(SpansTest, AStepInLockstepHasWhatItsDeviceTook) {
+  auto spans = SpansOf(RecordOf(TracedPart::kLockstep, {At(10), At(20), At(90), {}}));
+
+  EXPECT_EQ(Names(spans), "moe.exchange moe.plan moe.step ");
+  ExpectTimes(spans["moe.step"], 10, 90);
+  ExpectTimes(spans["moe.plan"], 10, 20);
+  ExpectTimes(spans["moe.exchange"], 20, 90);
+  EXPECT_EQ(spans["moe.exchange"].parent_span_id(), spans["moe.step"].span_id());
+  EXPECT_EQ(AttributeOf(spans["moe.step"], "switchyard.tokens"), "7");
+}
+
 }  // namespace
 }  // namespace switchyard

@@ -43,8 +43,9 @@ CollectiveRunner::~CollectiveRunner() { Close({}); }
 absl::Status CollectiveRunner::Start(TimePoint /*now*/) {
   if (options_.grant.request.strict || options_.grant.request.record_amax) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kUnsupported,
-                     "a collective session is neither strict nor does it record magnitudes; use "
-                     "binding p2p (--transport auto)");
+                     absl::StrCat("a collective session is neither strict nor does it record "
+                                  "magnitudes",
+                                  kAskForP2p));
   }
   SY_RETURN_IF_ERROR(ResolveCollective(options_.grant.plan, DemandOf(options_.grant)).status());
   Form({.plan = options_.grant.plan, .hash = options_.grant.hash});
@@ -87,6 +88,7 @@ void CollectiveRunner::OnPlan(const PlanUpdate& update, TimePoint /*now*/) {
 RunnerProgress CollectiveRunner::Poll(TimePoint now) {
   RunnerProgress progress;
   if (!closed_) {
+    TraceEnds(now);
     progress.worked = LookForEnd(now);
     progress.worked |= FollowForming(now);
     progress.worked |= FollowPlan(now);
@@ -309,6 +311,8 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   SY_RETURN_IF_ERROR(CheckDeadline(request, options_.grant.request.step_deadline));
   SY_ASSIGN_OR_RETURN(const std::uint32_t index, FreeSlot());
   Slot& slot = slots_[index];
+  const StepKey key{options_.grant.session, options_.source, StepId{++last_step_}};
+  slot.trace.Begin(options_.tracer->Samples(key) ? options_.tracer.get() : nullptr, key, now);
   StepRequest part = request;
   if (copied) SY_RETURN_IF_ERROR(CopyIn(slot, &part));
   slot.copied = copied;
@@ -320,6 +324,12 @@ absl::StatusOr<StepTicket> CollectiveRunner::Submit(const StepRequest& request, 
   slot.epoch = served_.plan.epoch;
   slot.used = true;
   ++slot.generation;
+  if (slot.trace.traced()) {
+    ++traced_;
+    slot.trace.Enqueued(request.layer, slot.epoch,
+                        options_.grant.request.mode.value_or(DispatchMode::kNormal), request.tokens,
+                        Now());
+  }
   return StepTicket{.slot = index, .generation = slot.generation};
 }
 
@@ -412,7 +422,7 @@ absl::StatusOr<bool> CollectiveRunner::IsDone(const StepTicket& ticket) const {
                    "the step was taken before, or never submitted");
 }
 
-absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/) {
+absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint now) {
   SY_ASSIGN_OR_RETURN(const bool done, IsDone(ticket));
   if (!done) {
     return MakeError(absl::StatusCode::kFailedPrecondition, Reason::kStageOrder,
@@ -421,6 +431,13 @@ absl::Status CollectiveRunner::Take(const StepTicket& ticket, TimePoint /*now*/)
   Slot& slot = slots_[ticket.slot];
   slot.used = false;
   const std::shared_ptr<SourceGroup> group = std::move(slot.group);
+  const absl::Status result = ResultOf(slot, group);
+  if (slot.trace.traced()) --traced_;
+  slot.trace.End(result, now);
+  return result;
+}
+
+absl::Status CollectiveRunner::ResultOf(Slot& slot, const std::shared_ptr<SourceGroup>& group) {
   SY_RETURN_IF_ERROR(slot.event->status());
   const absl::Status fault = group->rank().exchange().Fault();
   // Steps before the one that failed are results, unless their own ids were wrong.

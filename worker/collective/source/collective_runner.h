@@ -34,6 +34,8 @@
 #include "core/base/clock.h"
 #include "core/resolve/collective_group.h"
 #include "core/session_messages.h"
+#include "core/tracing/step_tracer.h"
+#include "worker/collective/source/lockstep_trace.h"
 #include "worker/collective/source/own_rank.h"
 #include "worker/collective/source/source_group.h"
 #include "worker/collective/source/step_places.h"
@@ -55,6 +57,8 @@ struct CollectiveRunnerOptions {
   std::string ring_dir;                   // of sockets
   std::function<void()> wake;             // from any thread
   SessionGrant grant;
+  std::shared_ptr<StepTracer> tracer = std::make_shared<StepTracer>();
+  std::uint32_t source = 0;      // as StepKey
   std::uint32_t steps_max = 16;  // in flight or not taken yet
   // How long this source may be behind another one's step before it takes part without tokens.
   Duration idle_after = std::chrono::milliseconds(1);
@@ -98,8 +102,18 @@ class CollectiveRunner final : public StepRunner {
     std::unique_ptr<HostTensors> copies;  // of steps whose tensors the device does not reach
     bool copied = false;                  // this step is one
     bool begins = false;                  // a launch that has begun; nobody has its ticket yet
+    LockstepTrace trace;                  // not of launches
   };
   [[nodiscard]] absl::Status CheckOpen() const;
+  // A caller may take a step long after it has ended.
+  void TraceEnds(TimePoint now) {
+    if (traced_ == 0) return;
+    for (Slot& slot : slots_) {
+      if (slot.used && slot.trace.traced() && slot.event->done()) slot.trace.Done(now);
+    }
+  }
+  // It says what became of a step that is done.
+  absl::Status ResultOf(Slot& slot, const std::shared_ptr<SourceGroup>& group);
   absl::Status CopyIn(Slot& slot, StepRequest* request) const;
   // The device reads these tensors itself.
   [[nodiscard]] absl::Status CheckTensors(const StepRequest& request) const;
@@ -152,6 +166,8 @@ class CollectiveRunner final : public StepRunner {
   std::shared_ptr<SourceGroup> current_;  // whose steps this source makes; null: none
   std::uint64_t takeovers_ = 0;           // groups that were current
   std::vector<Slot> slots_;
+  std::uint64_t last_step_ = 0;     // of this session, for traces
+  std::uint32_t traced_ = 0;        // steps in slots that are
   std::unique_ptr<Graphs> graphs_;  // null: none has been opened
 };
 

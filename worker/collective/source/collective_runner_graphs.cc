@@ -129,6 +129,7 @@ absl::Status CollectiveRunner::Graphs::BeginLaunch(Id id, void* stream) {
   slot.copied = false;
   slot.rounds.Begin(0);
   slot.used = slot.begins = true;
+  slot.trace.Leave();
   ++slot.generation;
   return absl::OkStatus();
 }

@@ -109,6 +109,8 @@ MadeRunner MakeCollective(const RunnerParts& parts, SessionGrant grant,
   options.host = parts.rank_host;
   options.ring_dir = parts.ring_dir;
   options.wake = std::move(wake);
+  if (parts.traces != nullptr) options.tracer = parts.traces->MakeTracer(grant.tracing);
+  options.source = static_cast<std::uint32_t>(parts.incarnation.low);
   options.grant = std::move(grant);
   return std::make_unique<CollectiveRunner>(std::move(options));
 }
