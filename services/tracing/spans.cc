@@ -100,21 +100,23 @@ class Spans {
   otlp::v1::ScopeSpans* const out_;
 };
 
-void AddStep(const TraceRecord& record, Spans* spans) {
-  Span* step = spans->Add("moe.step", SpanRole::kStep, 0, 3, 3);
-  if (step == nullptr) return;
+// The step, which ends with the time `last` of its record, and its plan.
+bool AddWhole(const TraceRecord& record, std::size_t last, Spans* spans) {
+  Span* step = spans->Add("moe.step", SpanRole::kStep, 0, last, last);
+  if (step == nullptr) return false;
   spans->Describe(step);
   AddNumber("switchyard.tokens", record.rows, step);
-  spans->AddPart("moe.plan", SpanRole::kPlan, SpanRole::kStep, 0, 1, 3);
+  spans->AddPart("moe.plan", SpanRole::kPlan, SpanRole::kStep, 0, 1, last);
+  return true;
+}
+
+void AddStep(const TraceRecord& record, Spans* spans) {
+  if (!AddWhole(record, 3, spans)) return;
   spans->AddPart("moe.combine", SpanRole::kCombine, SpanRole::kStep, 2, 3, 3);
 }
 
 void AddLockstep(const TraceRecord& record, Spans* spans) {
-  Span* step = spans->Add("moe.step", SpanRole::kStep, 0, 2, 2);
-  if (step == nullptr) return;
-  spans->Describe(step);
-  AddNumber("switchyard.tokens", record.rows, step);
-  spans->AddPart("moe.plan", SpanRole::kPlan, SpanRole::kStep, 0, 1, 2);
+  if (!AddWhole(record, 2, spans)) return;
   spans->AddPart("moe.exchange", SpanRole::kExchange, SpanRole::kStep, 1, 2, 2);
 }
 

@@ -22,9 +22,11 @@ using testing::FailsWith;
 
 class SourceTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Start(&coordinator_); }
+  // A Source whose sessions are those of `channel`.
+  void Start(SessionChannel* channel) {
     SourceOptions options;
-    options.coordinator = &coordinator_;
+    options.coordinator = channel;
     options.clock = &clock_;
     options.make_runner =
         [this](SessionGrant grant,
@@ -192,15 +194,7 @@ class ChosenGroupTest : public SourceTest {
       obstacle_ = grant.request.group.obstacle;
       return absl::OkStatus();
     };
-    SourceOptions options;
-    options.coordinator = &chooser_;
-    options.clock = &clock_;
-    options.make_runner =
-        [this](SessionGrant grant,
-               const std::function<void()>& wake) -> absl::StatusOr<std::unique_ptr<StepRunner>> {
-      return std::make_unique<testing::FakeRunner>(&steps_, std::move(grant), wake, nullptr);
-    };
-    source_ = Source::Create(std::move(options));
+    Start(&chooser_);
     request_.group.name = "engine";
   }
   static absl::StatusOr<SessionGrant> Choose(const OpenSessionRequest& request) {
