@@ -210,7 +210,7 @@ absl::StatusOr<CompleteSession> Choose(const OpenSessionRequest& request,
     }
     session.reason =
         absl::StrCat("auto is p2p: ", absl::StripSuffix(grouped.status().message(), kAskForP2p));
-    session.request.combine_dtype = DispatchDtype::kBf16;  // the group's may be coarser, not must
+    session.request.combine_dtype = DispatchDtype::kBf16;  // coarser sums are allowed, not required
   }
   SY_ASSIGN_OR_RETURN(session.request, FillIn(session.request, deployment, plan, workers));
   return session;
