@@ -89,9 +89,9 @@ bool Sleeper::BusyPolls(std::uint64_t frames) {
 
 int Sleeper::Poll(Duration max) {
   // poll(2) ignores negative descriptors.
-  std::array<pollfd, 4> fds = {pollfd{wake_out_.get(), POLLIN, 0},
-                               pollfd{peer_out_.get(), POLLIN, 0}, pollfd{work_fds_[0], POLLIN, 0},
-                               pollfd{work_fds_[1], POLLIN, 0}};
+  std::array fds = {pollfd{wake_out_.get(), POLLIN, 0}, pollfd{peer_out_.get(), POLLIN, 0},
+                    pollfd{work_fds_[0], POLLIN, 0}, pollfd{work_fds_[1], POLLIN, 0},
+                    pollfd{work_fds_[2], POLLIN, 0}};
   const auto nanoseconds = std::max<Duration::rep>(max.count(), 0);
   timespec time{};
   time.tv_sec = nanoseconds / 1'000'000'000;

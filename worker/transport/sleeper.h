@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <tuple>
 
 #include "absl/status/statusor.h"
 
@@ -29,8 +30,8 @@ namespace switchyard {
 
 class Sleeper {
  public:
-  using WorkFds = std::array<int, 2>;
-  static constexpr WorkFds kNoWorkFds = {-1, -1};
+  using WorkFds = std::array<int, 3>;
+  static constexpr WorkFds kNoWorkFds = {-1, -1, -1};
 
   // `work_fds`: descriptors that are readable when the transport has work; -1 if Wake() reports
   // work instead. Not owned. `busy_poll`: how long to poll after a frame; use 0 if threads may
@@ -74,7 +75,7 @@ class Sleeper {
         wake_in_(std::move(wake.in)),
         peer_out_(std::move(peer.out)),
         peer_in_(std::move(peer.in)),
-        work_fds_{work_fds[0], work_fds[1]},
+        work_fds_{work_fds[0], work_fds[1], work_fds[2]},
         busy_poll_(busy_poll) {}
   // 1: a descriptor is readable; 0: timeout; -1: interrupted by a signal.
   int Poll(Duration max);
@@ -86,7 +87,7 @@ class Sleeper {
   const Descriptor wake_in_;   // the end to write to
   const Descriptor peer_out_;  // the same of the pipe of peers, who never get this end
   const Descriptor peer_in_;
-  std::array<std::atomic<int>, 2> work_fds_;
+  std::array<std::atomic<int>, std::tuple_size_v<WorkFds>> work_fds_;
   const Duration busy_poll_;
   std::uint64_t frames_ = 0;
   std::chrono::steady_clock::time_point poll_until_;

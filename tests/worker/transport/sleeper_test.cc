@@ -74,7 +74,7 @@ TEST(SleeperTest, AnotherThreadsArmDoesNotHideAWake) {
 
 TEST(SleeperTest, WorkEndsTheSleep) {
   const Descriptor work(::eventfd(0, EFD_NONBLOCK));
-  const auto sleeper = MakeSleeper({-1, work.get()});
+  const auto sleeper = MakeSleeper({-1, -1, work.get()});
   ASSERT_TRUE(sleeper->Arm());
   const auto start = SteadyTime::now();
   std::jthread other([&] {

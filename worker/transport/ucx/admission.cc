@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <arpa/inet.h>
+#include <array>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <netinet/in.h>
+#include <sys/epoll.h>
 #include <sys/socket.h>
 #include <system_error>
 #include <utility>
@@ -14,8 +16,15 @@
 #include "absl/strings/str_cat.h"
 #include <linux/filter.h>
 #include <ucs/async/async_fwd.h>
+#include <ucs/sys/event_set.h>
 
 #include "core/base/error.h"
+
+// Calls the handlers of descriptors in this thread. UCS_ERR_NO_PROGRESS: another one has locked the
+// ucp_worker, whose next progress does it. Of libucs: async_int.h of UCX 1.13 and later, which the
+// packages lack.
+extern "C" ucs_status_t ucs_async_dispatch_handlers(int* handler_ids, std::size_t count,
+                                                    ucs_event_set_types_t events);
 
 namespace switchyard {
 namespace {
@@ -30,6 +39,8 @@ constexpr std::uint32_t kIpv4SenderAt = kNetwork + 12U;
 constexpr std::uint32_t kIpv6SenderAt = kNetwork + 8U;
 constexpr std::uint32_t kAccept = 0xffffffff;  // so many bytes of the packet
 constexpr std::uint32_t kDiscard = 0;
+// Sockets that Accept looks at in one call; there are at most six for each network device.
+constexpr std::size_t kAcceptMax = 32;
 // A socket has 20 KiB for such things (net.core.optmem_max of older kernels), a statement 8 bytes.
 constexpr std::size_t kStatementsMax = 2'000;
 
@@ -100,6 +111,9 @@ void Detach(int socket) {
   ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
 }
 
+// Has UCX's thread wait for no connection at `descriptor`. False if it has no handler of UCX.
+bool TakeFromUcx(int descriptor) { return ucs_async_modify_handler(descriptor, 0) == UCS_OK; }
+
 // The port that `descriptor` listens on; 0 if it is no listening tcp socket.
 std::uint16_t ListensOn(int descriptor) {
   int listens = 0;
@@ -145,10 +159,18 @@ absl::Status Refused(absl::string_view what) {
                    absl::StrCat("transport ucx: cannot close UCX's ports to strangers: ", what));
 }
 
+absl::Status NoDescriptor(absl::string_view what, int error) {
+  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+                   absl::StrCat("transport ucx: ", what, " failed (", std::strerror(error),
+                                "); raise the limit of open files (ulimit -n)"));
+}
+
 }  // namespace
 
 absl::StatusOr<UcxAdmission> UcxAdmission::Create(std::span<const std::uint16_t> ports) {
   UcxAdmission made;
+  made.waiting_.reset(::epoll_create1(EPOLL_CLOEXEC));
+  if (!made.waiting_.valid()) return NoDescriptor("making an epoll", errno);
   if (absl::Status added = made.Add(ports); !added.ok()) return added;
   return made;
 }
@@ -159,9 +181,9 @@ absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
   for (const int descriptor : OwnDescriptors()) {
     const std::uint16_t port = ListensOn(descriptor);
     if (port == 0 || std::ranges::find(ports, port) == ports.end()) continue;
-    if (!Attach(descriptor, &nobody)) {
-      return Refused(RefusedFilter(errno));
-    }
+    if (!Attach(descriptor, &nobody)) return Refused(RefusedFilter(errno));
+    TakeFromUcx(descriptor);
+    if (absl::Status watched = Watch(descriptor); !watched.ok()) return watched;
     found.push_back({descriptor, port});
   }
   for (const std::uint16_t port : ports) {
@@ -175,6 +197,29 @@ absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
   return absl::OkStatus();
 }
 
+absl::Status UcxAdmission::Watch(int descriptor) {
+  epoll_event readable{.events = EPOLLIN, .data = {.fd = descriptor}};
+  if (::epoll_ctl(waiting_.get(), EPOLL_CTL_ADD, descriptor, &readable) == 0) {
+    return absl::OkStatus();
+  }
+  return NoDescriptor("watching a port", errno);
+}
+
+UcxAdmission::Accepted UcxAdmission::Accept() {
+  std::array<epoll_event, kAcceptMax> ready{};
+  const int count = ::epoll_wait(waiting_.get(), ready.data(), kAcceptMax, 0);
+  Accepted accepted = Accepted::kNone;
+  for (int i = 0; i < count; ++i) {
+    int descriptor = ready[static_cast<std::size_t>(i)].data.fd;
+    // A socket that UCX has closed is still reported while a child process has it.
+    if (ListensOn(descriptor) == 0) continue;
+    const ucs_status_t status = ucs_async_dispatch_handlers(&descriptor, 1, UCS_EVENT_SET_EVREAD);
+    if (status == UCS_ERR_NO_PROGRESS) return Accepted::kLater;
+    accepted = Accepted::kSome;
+  }
+  return accepted;
+}
+
 bool UcxAdmission::Listens(std::span<const std::uint16_t> ports) const {
   return std::ranges::all_of(ports, [this](std::uint16_t port) {
     const auto at = std::ranges::find(sockets_, port, &Socket::port);
@@ -185,11 +230,9 @@ bool UcxAdmission::Listens(std::span<const std::uint16_t> ports) const {
 void UcxAdmission::ForgetClosed() {
   std::erase_if(sockets_, [](const Socket& each) {
     if (ListensOn(each.descriptor) == each.port) return false;
-    // Another socket of UCX may have the number by now, with a handler of its own: that one can be
-    // set to the events that it waits for, while one that was left behind watches nothing.
-    if (ucs_async_modify_handler(each.descriptor, UCS_EVENT_SET_EVREAD) != UCS_OK) {
-      ucs_async_remove_handler(each.descriptor, 1);
-    }
+    // Another listening socket of UCX may have the number by now, with a handler of its own: that
+    // one's events can be set, while a handler that was left behind watches nothing.
+    if (!TakeFromUcx(each.descriptor)) ucs_async_remove_handler(each.descriptor, 1);
     return true;
   });
 }

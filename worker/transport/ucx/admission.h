@@ -8,6 +8,11 @@
 // A link is offered before its peer is known; that peer connects only after it was admitted
 // (LinkOptions::connects_at_once).
 //
+// UCX's own thread would accept connections. It ends the process when it meets a socket that UCX
+// has closed because accept(2) failed for lack of descriptors (uct_tcp_iface_connect_handler,
+// UCX 1.13), which happens when a connection comes at that moment. So that thread no longer waits
+// for these sockets, and the transport's thread has UCX accept, which cannot come between.
+//
 // A connection that exists stays, and later steps need no new connection. So in a
 // process whose links are all set up, nobody can connect. Thread-compatible.
 #pragma once
@@ -23,6 +28,7 @@
 
 #include "core/base/clock.h"
 #include "core/ids.h"
+#include "worker/transport/descriptor.h"
 
 namespace switchyard {
 
@@ -38,12 +44,19 @@ class UcxAdmission {
  public:
   // Closes the sockets of this process that listen on `ports` (in host byte order) to everybody.
   // They belong to UCX and must outlive this. Errors: kFailedPrecondition (TRANSPORT) if one of the
-  // ports is not found, or if the kernel does not filter.
+  // ports is not found, or if the kernel does not filter; kResourceExhausted (OUT_OF_MEMORY)
+  // without a free descriptor.
   static absl::StatusOr<UcxAdmission> Create(std::span<const std::uint16_t> ports);
   UcxAdmission() = default;  // of no sockets
 
   // Takes in the sockets of further ports, under the rules that hold now. Errors: as Create.
   absl::Status Add(std::span<const std::uint16_t> ports);
+  // Has UCX accept the connections that wait. Costs a system call where none does.
+  //   kLater: the progress of every ucp_worker has to come before the next call
+  enum class Accepted { kNone, kSome, kLater };
+  Accepted Accept();
+  // Readable while Accept has something to do.
+  [[nodiscard]] int event_fd() const { return waiting_.get(); }
   // Whether there is still a listening socket for each of `ports`. Costs two system calls for each.
   [[nodiscard]] bool Listens(std::span<const std::uint16_t> ports) const;
   // Gives up sockets that UCX has closed by itself. UCX leaves their handlers behind, which would
@@ -73,9 +86,11 @@ class UcxAdmission {
     int descriptor = -1;
     std::uint16_t port = 0;
   };
+  absl::Status Watch(int descriptor);
   // Sets the filters if `hosts_` is not what is admitted any more, or if they are new.
   void Apply(bool always);
 
+  Descriptor waiting_;  // an epoll of `sockets_`
   std::vector<Socket> sockets_;
   std::vector<Admitted> admitted_;
   std::vector<std::string> hosts_;  // whom the filters let in, sorted

@@ -37,7 +37,8 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->sender_ports()));
   core_.admission_time = options.admission;
   SY_RETURN_IF_ERROR(SetUp(core_.ucx->receiver(), core_.ucx->receiver_ports()));
-  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd()},
+  SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd(),
+                                                 core_.admission.event_fd()},
                                                 options.busy_poll));
   core_.place.peer_wake = sleeper_->peer_wake();
   return absl::OkStatus();
@@ -178,6 +179,15 @@ bool UcxTransport::Work() {
   return Send() || any;
 }
 
+bool UcxTransport::Accept() {
+  const auto accepted = core_.admission.Accept();
+  if (accepted == UcxAdmission::Accepted::kLater) {
+    core_.ucx->ForEachReceiver([](ucp_worker_h receiver) { ucp_worker_progress(receiver); });
+    ucp_worker_progress(core_.ucx->sender());
+  }
+  return accepted != UcxAdmission::Accepted::kNone;
+}
+
 void UcxTransport::KeepTimes() {
   const TimePoint now = core_.clock.Now();
   core_.admission.Expire(now);
@@ -186,7 +196,10 @@ void UcxTransport::KeepTimes() {
 }
 
 bool UcxTransport::Progress(FrameSink& sink) {
-  if (core_.admission.pending() || core_.links_waiting > 0) KeepTimes();
+  if (core_.admission.pending() || core_.links_waiting > 0) {
+    KeepTimes();
+    Accept();
+  }
   const bool worked = Work();
   // Frames that arrived before a peer died are still delivered, so links go down after Deliver.
   const bool delivered = core_.inbox.Deliver(sink);
@@ -209,6 +222,8 @@ bool UcxTransport::Arm() {
   if (core_.inbox.HasReady() || core_.links_down > 0) return false;
   // Before anything is armed, because peers signal what is.
   if (sleeper_->BusyPolls(core_.inbox.frames_in() + core_.frames_out)) return false;
+  // What came when nobody was to be admitted any more would end each sleep.
+  if (Accept()) return false;
   // The sleeper first: it takes the wake-ups of peers, whose doorbells ArmAll then sees.
   if (!sleeper_->Arm()) return false;
   if (ArmAll()) return true;

@@ -61,6 +61,8 @@ class UcxTransport final : public Transport {
   absl::Status SetUp(ucp_worker_h receiver, std::span<const std::uint16_t> ports);
   // Opens another port where UCX has closed that of the current receiver.
   absl::Status KeepListening();
+  // Has UCX accept the connections that wait. False if there was none.
+  bool Accept();
   // Ends admissions, and connects links that have waited for their peers.
   void KeepTimes();
   // Takes doorbells, runs UCX and sends waiting frames. True if there was anything to do.
