@@ -222,7 +222,7 @@ bool UcxTransport::Arm() {
   if (core_.inbox.HasReady() || core_.links_down > 0) return false;
   // Before anything is armed, because peers signal what is.
   if (sleeper_->BusyPolls(core_.inbox.frames_in() + core_.frames_out)) return false;
-  // What came when nobody was to be admitted any more would end each sleep.
+  // Connections that came when nobody was to be admitted any more would end each sleep.
   if (Accept()) return false;
   // The sleeper first: it takes the wake-ups of peers, whose doorbells ArmAll then sees.
   if (!sleeper_->Arm()) return false;
