@@ -48,8 +48,8 @@ def fetch(row, cache):
         return path
     cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as folder:
-        done = _apt(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download",
-                     f"{name}={version}"], folder)
+        done = _apt(["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "-o", "Acquire::Retries=3",
+                     "download", f"{name}={version}"], folder)
         found = sorted(pathlib.Path(folder).glob("*.deb"))
         if done.returncode != 0 or len(found) != 1:
             raise LockError(
