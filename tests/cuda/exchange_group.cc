@@ -147,6 +147,16 @@ std::vector<std::uint16_t> ExpectedToken(const ExchangeShape& shape, const WireF
   return out;
 }
 
+namespace {
+
+DeviceBuffer<std::byte> Poisoned(std::int64_t bytes) {
+  DeviceBuffer<std::byte> memory(bytes);
+  Check(PoisonHeap(memory.get(), bytes, nullptr), "heap");
+  return memory;
+}
+
+}  // namespace
+
 ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint64_t timeout_ns)
     : shape_(shape) {
   const ExchangeLayout layout = LayoutOf(shape);
@@ -164,9 +174,8 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
     }
     Check(cudaStreamCreateWithFlags(&member->own_stream, cudaStreamNonBlocking), "stream");
     member->stream = member->own_stream;
-    const std::int64_t bytes = HeapBytes(shape, layout, r);
-    member->heap = DeviceBuffer<std::byte>(bytes);
-    Check(PoisonHeap(member->heap.get(), bytes, nullptr), "heap");
+    member->heap = Poisoned(HeapBytes(shape, layout, r));
+    if (shape.by_messages) member->outbox = Poisoned(layout.bytes);
     member->state = DeviceBuffer<ExchangeState>(1);
     member->state.Fill(0);
     member->x = DeviceBuffer<std::uint16_t>(tokens * shape.hidden);
@@ -202,7 +211,8 @@ ExchangeGroup::ExchangeGroup(const ExchangeShape& shape, int devices, std::uint6
                    .timeout_ns = timeout_ns,
                    .sms = 132 / ((shape.ranks + devices - 1) / devices)};
     for (int other = 0; other < shape.ranks; ++other) {
-      member.rank.heaps[other] = members_[At(other)]->heap.get();
+      const bool is_own = !shape.by_messages || other == r;
+      member.rank.heaps[other] = is_own ? members_[At(other)]->heap.get() : member.outbox.get();
     }
     member.step.format = static_cast<ExchangeFormat>(std::countr_zero(shape.formats.bits));
     member.step.x = member.x.get();
@@ -326,6 +336,56 @@ void ExchangeGroup::Combine(int rank, bool dependent) {
                          : CombineLowLatency(member.rank, member.step, member.answers.get(),
                                              member.out.get(), dependent, member.stream),
         "combine");
+}
+
+void ExchangeGroup::StepByMessages(int lost, Message at, const std::function<void()>& give_up) {
+  const auto of_all = [this](const auto& launch) {
+    for (int r = 0; r < ranks(); ++r) {
+      Select(r);
+      Check(launch(*members_[At(r)]), "a step by messages");
+    }
+    Synchronize();
+  };
+  of_all([](const Member& m) { return WriteRowMessages(m.rank, m.step, m.stream); });
+  Carry(&RowMessages, lost);
+  if (give_up && at == Message::kRows) give_up();
+  of_all([](const Member& m) { return SealRowMessages(m.rank, m.step, m.stream); });
+  Carry(&SealMessages, lost);
+  of_all([](const Member& m) { return ListRowMessages(m.rank, m.step, m.stream); });
+  for (int r = 0; r < ranks(); ++r) Experts(r);
+  of_all([](const Member& m) {
+    return WriteAnswerMessages(m.rank, m.step, m.answers.get(), m.stream);
+  });
+  Carry(&AnswerMessages, lost);
+  if (give_up && at == Message::kAnswers) give_up();
+  of_all([](const Member& m) { return SealAnswerMessages(m.rank, m.step, m.stream); });
+  Carry(&SealMessages, lost);
+  of_all([](const Member& m) { return AddAnswerMessages(m.rank, m.step, m.out.get(), m.stream); });
+}
+
+// The parts that a rank sends to another, and those that this one receives from it, in turn.
+void ExchangeGroup::Carry(MessagesOf messages, int lost) {
+  for (int from = 0; from < ranks(); ++from) {
+    for (int to = 0; to < ranks(); ++to) {
+      if (from == to || from == lost) continue;
+      const Member& sender = *members_[At(from)];
+      const Member& receiver = *members_[At(to)];
+      const Messages sent = messages(sender.rank, sender.step.cover);
+      const Messages received = messages(receiver.rank, receiver.step.cover);
+      std::vector<MessagePart> out;
+      std::vector<MessagePart> in;
+      const auto is_for = [](int peer) { return [peer](const auto& p) { return p.peer == peer; }; };
+      std::copy_if(sent.sent.begin(), sent.sent.end(), std::back_inserter(out), is_for(to));
+      std::copy_if(received.received.begin(), received.received.end(), std::back_inserter(in),
+                   is_for(from));
+      for (std::size_t i = 0; i < out.size(); ++i) {
+        Check(cudaMemcpy(receiver.heap.get() + in.at(i).at, sender.outbox.get() + out[i].at,
+                         At(static_cast<int>(out[i].bytes)), cudaMemcpyDefault),
+              "a message");
+      }
+    }
+  }
+  Synchronize();
 }
 
 void ExchangeGroup::Touch(int rank, bool dependent) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <random>
 #include <string>
@@ -11,6 +12,7 @@
 #include "tests/cuda/device_buffer.h"
 #include "tests/cuda/exchange_kernels.h"
 #include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/messages.h"
 #include "worker/device/cuda/exchange/normal.h"
 
 namespace switchyard::cuda::testing {
@@ -71,6 +73,10 @@ class ExchangeGroup {
   void Dispatch(int rank, bool dependent = false);
   void Experts(int rank, bool dependent = false);
   void Combine(int rank, bool dependent = false);
+  // A step of all ranks with messages, which copies carry; none from rank `lost`. Calls `give_up`
+  // when messages of `at` have been carried, before they are sealed.
+  void StepByMessages(int lost = -1, Message at = Message::kRows,
+                      const std::function<void()>& give_up = {});
   void Touch(int rank, bool dependent = false);
   void Barrier(int rank);
   void Synchronize();
@@ -99,6 +105,7 @@ class ExchangeGroup {
     cudaStream_t own_stream = nullptr;
     cudaStream_t stream = nullptr;
     DeviceBuffer<std::byte> heap;
+    DeviceBuffer<std::byte> outbox;
     DeviceBuffer<ExchangeState> state;
     DeviceBuffer<std::uint16_t> x;
     DeviceBuffer<std::int32_t> ids;
@@ -118,6 +125,8 @@ class ExchangeGroup {
     std::vector<DeviceBuffer<float>> routed_weights;
   };
   static std::size_t At(int rank) { return static_cast<std::size_t>(rank); }
+  using MessagesOf = Messages (*)(const ExchangeRank& rank, int cover);
+  void Carry(MessagesOf messages, int lost);
 
   const ExchangeShape shape_;
   std::vector<std::unique_ptr<Member>> members_;

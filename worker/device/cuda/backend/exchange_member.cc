@@ -98,7 +98,7 @@ absl::StatusOr<std::unique_ptr<ExchangeMember>> ExchangeMember::Create(
 
 absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   const std::int64_t bytes = cuda::HeapBytes(rank_.shape, rank_.layout, rank_.rank);
-  SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(static_cast<std::size_t>(bytes)));
+  SY_RETURN_IF_ERROR(AllocateHeap(device, bytes));
   SY_ASSIGN_OR_RETURN(state_, device->Allocate(sizeof(cuda::ExchangeState), MemoryKind::kDevice));
   const std::size_t lists_bytes = PlaceLists(rank_.shape, nullptr, &rows_);
   SY_ASSIGN_OR_RETURN(lists_, device->Allocate(lists_bytes, MemoryKind::kDevice));
@@ -109,8 +109,12 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
   // All before anybody has the key; on a stream of its own, because others may have work for long.
   OwnStream stream;
   SY_RETURN_IF_ERROR(Checked(stream.Create(), "a stream"));
-  SY_RETURN_IF_ERROR(
-      Checked(cuda::PoisonHeap(heap_.buffer->data(), bytes, stream.raw), "filling the heap"));
+  SY_RETURN_IF_ERROR(Checked(cuda::PoisonHeap(heap(), bytes, stream.raw), "filling the heap"));
+  if (outbox_ != nullptr) {
+    SY_RETURN_IF_ERROR(Checked(
+        cuda::PoisonHeap(outbox_->data(), static_cast<std::int64_t>(outbox_->bytes()), stream.raw),
+        "filling the outbox"));
+  }
   SY_RETURN_IF_ERROR(
       Checked(cudaMemsetAsync(state_->data(), 0, sizeof(cuda::ExchangeState), stream.raw),
               "clearing the state"));
@@ -119,33 +123,58 @@ absl::Status ExchangeMember::Allocate(DeviceBackend* device) {
                              "clearing the lists"));
   SY_RETURN_IF_ERROR(Checked(cudaStreamSynchronize(stream.raw), "filling the heap"));
   rank_.state = reinterpret_cast<cuda::ExchangeState*>(state_->data());
-  rank_.heaps[rank_.rank] = heap_.buffer->data();
+  rank_.heaps[rank_.rank] = heap();
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeMember::AllocateHeap(DeviceBackend* device, std::int64_t bytes) {
+  const auto size = static_cast<std::size_t>(bytes);
+  if (!rank_.shape.by_messages) {
+    SY_ASSIGN_OR_RETURN(heap_, device->AllocateShared(size));
+    return absl::OkStatus();
+  }
+  SY_ASSIGN_OR_RETURN(heap_.buffer, device->Allocate(size, MemoryKind::kDevice));
+  // Also of a rank without experts, which has rows to send.
+  SY_ASSIGN_OR_RETURN(
+      outbox_, device->Allocate(static_cast<std::size_t>(rank_.layout.bytes), MemoryKind::kDevice));
   return absl::OkStatus();
 }
 
 absl::Status ExchangeMember::Join(std::span<const std::string> keys, Duration patience) {
-  if (keys.size() != static_cast<std::size_t>(rank_.shape.ranks) || !heaps_.empty()) {
+  if (keys.size() != static_cast<std::size_t>(rank_.shape.ranks) || joined_) {
     return MakeError(
         absl::StatusCode::kInvalidArgument, Reason::kBadRequest,
         absl::StrFormat("exchange between GPUs: %d keys for %d ranks, or a second join",
                         keys.size(), rank_.shape.ranks));
   }
-  for (std::size_t other = 0; other < keys.size(); ++other) {
-    if (static_cast<int>(other) == rank_.rank) continue;
-    const std::int64_t bytes = cuda::HeapBytes(rank_.shape, rank_.layout, static_cast<int>(other));
-    auto heap = device_->OpenShared(keys[other], static_cast<std::size_t>(bytes));
-    if (!heap.ok()) {
+  for (int other = 0; other < rank_.shape.ranks; ++other) {
+    if (other == rank_.rank) continue;
+    if (absl::Status opened = Open(other, keys[static_cast<std::size_t>(other)]); !opened.ok()) {
       heaps_.clear();
-      return MakeError(
-          heap.status().code(), ReasonOf(heap.status()),
-          absl::StrCat("exchange between GPUs: rank ", other, ": ", heap.status().message()),
-          {{"rank", absl::StrCat(other)}});
+      return opened;
     }
-    rank_.heaps[other] = (*heap)->data();
-    heaps_.push_back(*std::move(heap));
   }
+  joined_ = true;
   rank_.timeout_ns =
       std::min(static_cast<std::uint64_t>(patience.count()), cuda::kExchangeTimeoutMax);
+  return absl::OkStatus();
+}
+
+absl::Status ExchangeMember::Open(int rank, const std::string& key) {
+  if (outbox_ != nullptr) {
+    rank_.heaps[rank] = outbox_->data();
+    return absl::OkStatus();
+  }
+  const std::int64_t bytes = cuda::HeapBytes(rank_.shape, rank_.layout, rank);
+  auto heap = device_->OpenShared(key, static_cast<std::size_t>(bytes));
+  if (!heap.ok()) {
+    return MakeError(
+        heap.status().code(), ReasonOf(heap.status()),
+        absl::StrCat("exchange between GPUs: rank ", rank, ": ", heap.status().message()),
+        {{"rank", absl::StrCat(rank)}});
+  }
+  rank_.heaps[rank] = (*heap)->data();
+  heaps_.push_back(*std::move(heap));
   return absl::OkStatus();
 }
 

@@ -1,5 +1,6 @@
 // One rank of a group of GPUs that exchange rows by their own stores (worker/device/cuda/exchange):
-// its heap, which the other ranks' processes map, and what its kernels need beside it.
+// its heap, which the other ranks' processes map, and what its kernels need beside it. With
+// messages (ExchangeShape::by_messages) nobody maps it, and there is an outbox instead.
 //
 //   Create -> key ... the keys of all ranks, by whatever carries them -> Join -> rank(), rows()
 //
@@ -36,13 +37,18 @@ class ExchangeMember {
 
   // For the other ranks' Join; never logged.
   [[nodiscard]] const std::string& key() const { return heap_.key; }
-  // Maps the heaps of all ranks: `keys` by rank. Once. A kernel waits for another rank for at most
-  // `patience`, or 36 minutes. Errors: kInvalidArgument (BAD_REQUEST) for another number of keys;
-  // those of OpenShared, with the rank.
+  // Maps the heaps of all ranks: `keys` by rank; with messages, any. Once. A kernel waits for
+  // another rank for at most `patience`, or 36 minutes. Errors: kInvalidArgument (BAD_REQUEST) for
+  // another number of keys; those of OpenShared, with the rank.
   absl::Status Join(std::span<const std::string> keys, Duration patience);
 
   // REQUIRES: Join has succeeded.
   [[nodiscard]] const cuda::ExchangeRank& rank() const { return rank_; }
+  // Messages are of the outbox, and are put into the heap.
+  [[nodiscard]] const std::byte* outbox() const { return outbox_->data(); }
+  [[nodiscard]] std::byte* heap() const { return heap_.buffer->data(); }
+  // The kernels tell the host by it, and whoever carries messages tells them.
+  [[nodiscard]] cuda::ExchangeReport& report() const { return *rank_.report; }
   // Lists of one step at a time.
   [[nodiscard]] const cuda::ExchangeRows& rows() const { return rows_; }
   [[nodiscard]] int slots_max() const { return cuda::ExchangeSlotsMax(rank_.shape); }
@@ -62,10 +68,15 @@ class ExchangeMember {
  private:
   ExchangeMember() = default;
   absl::Status Allocate(DeviceBackend* device);
+  absl::Status AllocateHeap(DeviceBackend* device, std::int64_t bytes);
+  // Maps the heap of another rank.
+  absl::Status Open(int rank, const std::string& key);
 
   DeviceBackend* device_ = nullptr;
   SharedBuffer heap_;
   std::vector<std::unique_ptr<Buffer>> heaps_;  // of other ranks
+  std::unique_ptr<Buffer> outbox_;              // null without messages
+  bool joined_ = false;
   std::unique_ptr<Buffer> state_;
   std::unique_ptr<Buffer> report_;  // pinned memory of the host
   std::unique_ptr<Buffer> lists_;

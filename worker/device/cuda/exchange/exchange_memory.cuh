@@ -76,6 +76,16 @@ __device__ __forceinline__ std::uint32_t LoadRelaxed(const std::uint32_t* at) {
   return value;
 }
 
+// Memory of the host that it may change at any time.
+__device__ __forceinline__ std::uint32_t LoadHost(const std::uint32_t* at) {
+  std::uint32_t value;
+  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
+  return value;
+}
+__device__ __forceinline__ void StoreHost(std::uint32_t* at, std::uint32_t value) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
+}
+
 // Marks packets and headers of a step, so that those of earlier ones do not count. No step's is
 // poison.
 __device__ __forceinline__ std::uint32_t TagOf(std::uint32_t step) { return step + 1; }
@@ -123,11 +133,7 @@ class Patience {
   __device__ __forceinline__ static bool IsGone(const ExchangeRank& group, int rank) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
     if (group.report != nullptr && lane == __ffs(static_cast<int>(__activemask())) - 1) {
-      std::uint32_t gone;
-      asm volatile("ld.relaxed.sys.global.u32 %0, [%1];"
-                   : "=r"(gone)
-                   : "l"(&group.report->gone)
-                   : "memory");
+      const std::uint32_t gone = LoadHost(&group.report->gone);
       if (gone != 0) atomicOr(&group.state->gone, gone);
     }
     return (LoadRelaxed(&group.state->gone) >> rank & 1U) != 0;

@@ -65,6 +65,11 @@ struct ExchangeReport {
   std::uint32_t gone = 0;  // a bit for each rank that is known not to come
   // The fault's wait was for it: a word of normal mode (normal_words.cuh), from 1; 0: not known.
   std::uint32_t awaited = 0;
+  // With messages (messages.h): those that this rank's kernels have begun to write, and those that
+  // they have gone on behind; and of `gone` the ranks that are the reason, if known.
+  std::uint32_t begun = 0;
+  std::uint32_t arrived = 0;
+  std::uint32_t suspects = 0;
 };
 
 constexpr std::uint64_t kExchangeTimeoutMax = std::uint64_t{1} << 41;  // ns, 36 minutes
@@ -73,7 +78,8 @@ constexpr std::uint64_t kExchangeTimeoutMax = std::uint64_t{1} << 41;  // ns, 36
 struct ExchangeRank {
   ExchangeShape shape;
   ExchangeLayout layout;
-  std::byte* heaps[kExchangeRanksMax] = {};  // as this rank maps them; [rank] its own
+  // As this rank maps them; [rank] its own. With messages, of all others this rank's outbox.
+  std::byte* heaps[kExchangeRanksMax] = {};
   ExchangeState* state = nullptr;
   ExchangeReport* report = nullptr;  // null: nobody reads it
   int rank = 0;

@@ -59,6 +59,8 @@ struct ExchangeShape {
   int expert_ranks = 0;     // only ranks below it have experts; 0: all
   ExchangeFormatSet formats = ExchangeFormat::kFp8;  // that steps may have
   ExchangeUnit unit = ExchangeUnit::kPerWorker;
+  // Ranks write for others into memory of their own, and somebody carries it over (messages.h).
+  bool by_messages = false;
 };
 
 // The experts of all ranks together.
@@ -71,9 +73,10 @@ __host__ __device__ constexpr bool HasExperts(const ExchangeShape& shape, int ra
 }
 
 // Whether a step may have more tokens than the kernels of low_latency.h take; then those of
-// normal.h serve all its steps.
+// normal.h serve all its steps. They serve messages too: their rows do not say by themselves that
+// they have landed.
 __host__ __device__ constexpr bool IsNormal(const ExchangeShape& shape) {
-  return shape.tokens_max > kExchangeTokensMax ||
+  return shape.by_messages || shape.tokens_max > kExchangeTokensMax ||
          shape.ranks * shape.tokens_max * shape.top_k > kExchangePairsMax;
 }
 __host__ __device__ constexpr int BuffersOf(const ExchangeShape& shape) {

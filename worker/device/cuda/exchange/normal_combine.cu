@@ -1,7 +1,8 @@
 // Most CTAs send, chunk of tokens by chunk: their warps sum this rank's experts for 1024 columns of
 // a token of a source and send the sum, and the last CTA to have sent its share of a chunk tells
 // the sources so. The others add up, also by chunks, what all ranks have sent for this rank's own
-// tokens. Both at a time, because sending waits for the link and adding up for memory.
+// tokens. Both at a time, because sending waits for the link and adding up for memory. With
+// messages all CTAs of one kernel send, and all of another add up.
 #include <algorithm>
 #include <type_traits>
 
@@ -9,6 +10,8 @@
 #include "worker/device/cuda/exchange/exchange_launch.h"
 #include "worker/device/cuda/exchange/exchange_memory.cuh"
 #include "worker/device/cuda/exchange/fp8_answers.cuh"
+#include "worker/device/cuda/exchange/message_marks.cuh"
+#include "worker/device/cuda/exchange/messages.h"
 #include "worker/device/cuda/exchange/normal.h"
 #include "worker/device/cuda/exchange/normal_words.cuh"
 #include "worker/device/cuda/exchange/step_table.cuh"
@@ -101,7 +104,7 @@ struct Fp8Part {
   Fp8Units fp8;
 };
 
-template <AnswerFormat kAnswers>
+template <AnswerFormat kAnswers, ExchangePart kPart>
 class Combiner {
  public:
   using Landed = std::conditional_t<kAnswers == AnswerFormat::kFp8, Fp8Part, Bf16Part>;
@@ -112,7 +115,8 @@ class Combiner {
         group_(args.group),
         words_(group_, number),
         parts_((group_.shape.hidden / 8 + kUnitsOfPart - 1) / kUnitsOfPart),
-        adds_(static_cast<int>(blockIdx.x) < args.adders),
+        adds_(kPart == ExchangePart::kLand ||
+              (kPart == ExchangePart::kWhole && static_cast<int>(blockIdx.x) < args.adders)),
         ctas_(adds_ ? args.adders : static_cast<int>(gridDim.x) - args.adders),
         // Warps of different SMs have the parts of a row.
         first_(static_cast<int>(threadIdx.x / 32) * ctas_ + static_cast<int>(blockIdx.x) -
@@ -153,6 +157,7 @@ class Combiner {
       }
       *item -= items;
     }
+    if constexpr (kPart == ExchangePart::kSend) return;  // messages are sealed as a whole
     if (words_.IsLast(&group_.state->normal.chunks_sent[chunk],
                       static_cast<std::uint32_t>(ctas_))) {
       words_.Tell(kAnswersWord + chunk, 0, 0);
@@ -192,8 +197,9 @@ class Combiner {
         rows[r].Add(units, __shfl_sync(kAllLanes, own.weight, choices[r]), &sums);
       }
     }
-    std::byte* to =
-        group_.heaps[source] + group_.layout.Answer(group_.shape, 0, group_.rank, token);
+    // In the outbox, sums for a source are where those of its own would be.
+    const int place = kPart == ExchangePart::kSend ? source : group_.rank;
+    std::byte* to = group_.heaps[source] + group_.layout.Answer(group_.shape, 0, place, token);
     if constexpr (kAnswers == AnswerFormat::kFp8) {
       SendFp8Sums(sums.of, part, group_.shape.hidden, to);
     } else {
@@ -271,18 +277,30 @@ class Combiner {
   const int warps_;
 };
 
-template <AnswerFormat kAnswers>
+template <AnswerFormat kAnswers, ExchangePart kPart>
 __global__ void __launch_bounds__(CutOf(kAnswers).threads, kCtasOfSm)
     CombineKernel(const __grid_constant__ CombineArguments args) {
-  StepNumber number(&args.group.state->combine_parts);
-  Combiner<kAnswers>(args, number.Get()).Run();
-  EndStep(&args.group.state->combine_parts);
+  StepNumber asked(&args.group.state->combine_parts);
+  const std::uint32_t number = asked.Get();
+  if constexpr (kPart == ExchangePart::kSend) MarkBegun(args.group, number, Message::kAnswers);
+  if constexpr (kPart == ExchangePart::kLand) {
+    MarkArrived(args.group, number, Message::kAnswers, Words(args.group, number));
+  }
+  Combiner<kAnswers, kPart>(args, number).Run();
+  if constexpr (kPart != ExchangePart::kSend) EndStep(&args.group.state->combine_parts);
 }
 
+template <ExchangePart kPart>
 cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
                     const std::uint16_t* answers, void* out, bool fp32, cudaStream_t stream) {
-  if (!IsExchangeStep(rank, step) || !IsNormal(rank.shape) || answers == nullptr ||
-      !IsAligned16(answers) || (step.tokens > 0 && (out == nullptr || !IsAligned16(out)))) {
+  if (!IsExchangeStep(rank, step) || !IsNormal(rank.shape) ||
+      rank.shape.by_messages != (kPart != ExchangePart::kWhole)) {
+    return cudaErrorInvalidValue;
+  }
+  const bool sends = kPart != ExchangePart::kLand;
+  const bool adds = kPart != ExchangePart::kSend && step.tokens > 0;
+  if ((sends && (answers == nullptr || !IsAligned16(answers))) ||
+      (adds && (out == nullptr || !IsAligned16(out)))) {
     return cudaErrorInvalidValue;
   }
   const int parts = (rank.shape.hidden / 8 + kUnitsOfPart - 1) / kUnitsOfPart;
@@ -290,9 +308,12 @@ cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
   const int warps = std::min(step.cover, chunk) * parts * rank.shape.ranks;
   const Cut cut = CutOf(step.answers);
   const int ctas = std::clamp(warps * 32 / cut.threads, 2, kCtasOfSm * rank.sms);
-  const int adders = (ctas + cut.ctas_of_adder - 1) / cut.ctas_of_adder;
-  const auto kernel = step.answers == AnswerFormat::kFp8 ? CombineKernel<AnswerFormat::kFp8>
-                                                         : CombineKernel<AnswerFormat::kBf16>;
+  int adders = (ctas + cut.ctas_of_adder - 1) / cut.ctas_of_adder;
+  if (kPart == ExchangePart::kSend) adders = 0;
+  if (kPart == ExchangePart::kLand) adders = ctas;
+  const auto kernel = step.answers == AnswerFormat::kFp8
+                          ? CombineKernel<AnswerFormat::kFp8, kPart>
+                          : CombineKernel<AnswerFormat::kBf16, kPart>;
   return LaunchExchange(
       kernel,
       CombineArguments{rank, step, answers, static_cast<std::byte*>(out), fp32, adders, chunk},
@@ -303,11 +324,24 @@ cudaError_t Combine(const ExchangeRank& rank, const ExchangeStep& step,
 
 cudaError_t CombineNormal(const ExchangeRank& rank, const ExchangeStep& step,
                           const std::uint16_t* answers, std::uint16_t* out, cudaStream_t stream) {
-  return Combine(rank, step, answers, out, false, stream);
+  return Combine<ExchangePart::kWhole>(rank, step, answers, out, false, stream);
 }
 cudaError_t CombineNormal(const ExchangeRank& rank, const ExchangeStep& step,
                           const std::uint16_t* answers, float* out, cudaStream_t stream) {
-  return Combine(rank, step, answers, out, true, stream);
+  return Combine<ExchangePart::kWhole>(rank, step, answers, out, true, stream);
+}
+
+cudaError_t WriteAnswerMessages(const ExchangeRank& rank, const ExchangeStep& step,
+                                const std::uint16_t* answers, cudaStream_t stream) {
+  return Combine<ExchangePart::kSend>(rank, step, answers, nullptr, false, stream);
+}
+cudaError_t AddAnswerMessages(const ExchangeRank& rank, const ExchangeStep& step,
+                              std::uint16_t* out, cudaStream_t stream) {
+  return Combine<ExchangePart::kLand>(rank, step, nullptr, out, false, stream);
+}
+cudaError_t AddAnswerMessages(const ExchangeRank& rank, const ExchangeStep& step, float* out,
+                              cudaStream_t stream) {
+  return Combine<ExchangePart::kLand>(rank, step, nullptr, out, true, stream);
 }
 
 }  // namespace switchyard::cuda

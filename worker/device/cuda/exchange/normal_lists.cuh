@@ -38,7 +38,27 @@ class NormalLists {
 
   // By every CTA below kListCtas.
   __device__ __forceinline__ void Make() {
-    SendTable();
+    WriteTable();
+    if (words_.IsLast(&state_.tables_sent, kListCtas)) words_.TellTable(step_, hash_);
+    MakeOfTables();
+  }
+
+  // Parts of Make: the table, without the word that says so, and all that needs the tables of all.
+  __device__ __forceinline__ void WriteTable() const {
+    const int packets = group_.layout.packets;
+    for (int i = FirstOfAll(); i < step_.tokens * packets; i += AllThreads()) {
+      const int token = i / packets;
+      const int packet = i % packets;
+      const uint4 words = PacketOf(group_.shape, step_, token, packet);
+      for (int turn = 1; turn <= group_.shape.ranks; ++turn) {
+        const int to = (group_.rank + turn) % group_.shape.ranks;
+        StoreSystem(
+            group_.heaps[to] + group_.layout.Packet(group_.shape, 0, group_.rank, token, packet),
+            words);
+      }
+    }
+  }
+  __device__ __forceinline__ void MakeOfTables() {
     AwaitTables();
     for (int e = Thread(); e < group_.shape.experts_of_rank; e += Threads()) memory_.counts[e] = 0;
     __syncthreads();
@@ -60,25 +80,6 @@ class NormalLists {
     return static_cast<int>(blockIdx.x) * Threads() + Thread();
   }
   __device__ __forceinline__ static int AllThreads() { return kListCtas * Threads(); }
-
-  __device__ __forceinline__ void SendTable() const {
-    const int packets = group_.layout.packets;
-    for (int i = FirstOfAll(); i < step_.tokens * packets; i += AllThreads()) {
-      const int token = i / packets;
-      const int packet = i % packets;
-      const uint4 words = PacketOf(group_.shape, step_, token, packet);
-      for (int turn = 1; turn <= group_.shape.ranks; ++turn) {
-        const int to = (group_.rank + turn) % group_.shape.ranks;
-        StoreSystem(
-            group_.heaps[to] + group_.layout.Packet(group_.shape, 0, group_.rank, token, packet),
-            words);
-      }
-    }
-    if (words_.IsLast(&state_.tables_sent, kListCtas)) {
-      const auto sizes = static_cast<std::uint32_t>(step_.tokens | step_.cover << 16);
-      words_.Tell(kTableWord, sizes, hash_);
-    }
-  }
 
   // A source that is late or means another step has no tokens.
   __device__ __forceinline__ void AwaitTables() const {

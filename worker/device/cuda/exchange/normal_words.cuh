@@ -53,6 +53,10 @@ class Words {
     }
   }
 
+  __device__ __forceinline__ void TellTable(const ExchangeStep& step, std::uint32_t hash) const {
+    Tell(kTableWord, static_cast<std::uint32_t>(step.tokens | step.cover << 16), hash);
+  }
+
   // Waits for `source` to say `word`; false where it does not in time, or has given up this rank. A
   // table counts from such a one too: it may say that the two mean different steps. What the word
   // vouches for is there then for this thread, and after a barrier for its CTA.
@@ -69,6 +73,24 @@ class Words {
     if (word == kTableWord || (said->z >> group_.rank & 1U) == 0) return true;
     Lose(group_, source, number_, ReasonOf(source));
     return false;
+  }
+
+  // With messages, by the first thread that comes after them, before any Await: once the host has
+  // given up the group, they may be there in part only. Names a rank whose `word` is not there, if
+  // there is such a one.
+  __device__ __forceinline__ void GiveUpIfTold(int word) const {
+    const std::uint32_t gone = LoadHost(&group_.report->gone);
+    if (gone == 0) return;
+    const std::uint32_t suspects = LoadHost(&group_.report->suspects);
+    const std::uint32_t named = suspects != 0 ? suspects : gone;
+    int rank = __ffs(static_cast<int>(named)) - 1;
+    for (int source = group_.shape.ranks - 1; source >= 0; --source) {
+      const bool may_be = (named >> source & 1U) != 0;
+      if (may_be && LoadSystem(At(group_.rank, source, word)).w != tag_) rank = source;
+    }
+    Lose(group_, rank, number_, ExchangeFault::kTimeout, static_cast<std::uint32_t>(word + 1));
+    // The others learn by this rank's next words that they must not rely on what it sends.
+    atomicOr(&group_.state->lost, gone);
   }
 
  private:

@@ -38,6 +38,7 @@ int Devices() {
   if (Devices() == 0) GTEST_SKIP() << "no CUDA device"
 
 void RunStep(ExchangeGroup& group) {
+  if (group.shape().by_messages) return group.StepByMessages();
   for (int r = 0; r < group.ranks(); ++r) group.Dispatch(r);
   for (int r = 0; r < group.ranks(); ++r) group.Experts(r);
   for (int r = 0; r < group.ranks(); ++r) group.Combine(r);
@@ -202,6 +203,7 @@ TEST_P(ExchangeKernelsTest, ValuesThatAreNotFiniteArrive) {
 TEST_P(ExchangeKernelsTest, AGraphGivesTheSameBitsHoweverOftenItRuns) {
   REQUIRE_DEVICE();
   const ExchangeShape& shape = GetParam().shape;
+  if (shape.by_messages) GTEST_SKIP() << "messages do not travel in these tests' graphs";
   constexpr int kReplays = 1000;
   // A kernel that waits for the one before it has its place on the GPU already, which on a GPU that
   // ranks share another rank's kernel needs.
@@ -256,6 +258,10 @@ ExchangeShape OfExperts(int expert_ranks, ExchangeShape shape) {
   shape.expert_ranks = expert_ranks;
   return shape;
 }
+ExchangeShape ByMessages(ExchangeShape shape) {
+  shape.by_messages = true;
+  return shape;
+}
 ExchangeFormatSet AllFormats() {
   ExchangeFormatSet all;
   for (int f = 0; f < kExchangeFormats; ++f) all.Add(static_cast<ExchangeFormat>(f));
@@ -306,6 +312,15 @@ INSTANTIATE_TEST_SUITE_P(
         Sizes{"ManyBothWaysInFp8", ShapeOf(2, 515, 7168, 8, 32, ExchangeFormat::kFp8), 1.0F,
               AnswerFormat::kFp8},
         Sizes{"NarrowBothWaysInFp8", ShapeOf(4, 300, 384, 4, 8, ExchangeFormat::kBf16), 1.0F,
+              AnswerFormat::kFp8},
+        Sizes{"MessagesOfOneRank", ByMessages(ShapeOf(1, 40, 2048, 8, 128, ExchangeFormat::kFp8))},
+        Sizes{"FewByMessages", ByMessages(ShapeOf(2, 64, 7168, 8, 128, ExchangeFormat::kFp8))},
+        Sizes{"ManyByMessages", ByMessages(ShapeOf(4, 1500, 2048, 8, 32, ExchangeFormat::kBf16))},
+        Sizes{"AllFormatsByMessages", ByMessages(ShapeOf(3, 24, 1152, 4, 8, AllFormats())), 13.5F},
+        Sizes{"MessagesWithoutExperts",
+              ByMessages(OfExperts(2, ShapeOf(4, 300, 2048, 8, 64, ExchangeFormat::kFp8)))},
+        Sizes{"MessagesBothWaysInFp8",
+              ByMessages(ShapeOf(2, 515, 7168, 8, 32, ExchangeFormat::kFp8)), 1.0F,
               AnswerFormat::kFp8}),
     [](const auto& param) { return std::string(param.param.name); });
 
