@@ -3,6 +3,7 @@
 #
 # switchyard_cuda_target(NAME): the device code of a target is for Hopper (sm_90a), host code may
 # include the runtime's headers, and the runtime is linked statically.
+# NCCL_INCLUDE_DIRS: the folders of nccl.h and of what it includes.
 # switchyard_cuda_portable(FILE...): the device code of these files is for Blackwell (sm_100) too, and
 # as PTX for what comes later. They use nothing that only Hopper has.
 include_guard(GLOBAL)
@@ -25,6 +26,21 @@ enable_language(CUDA)
 # CMake 3.25 does not know this nvcc's flag for C++20.
 set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
 set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+
+# The library is loaded at run time.
+find_path(NCCL_INCLUDE_DIR nccl.h HINTS "${SWITCHYARD_CUDA_TOOLKIT}/../nccl/include")
+if(NOT NCCL_INCLUDE_DIR)
+  message(FATAL_ERROR "nccl.h is missing: install libnccl-dev or the wheel nvidia-nccl-cu13, and set "
+    "NCCL_INCLUDE_DIR to its folder")
+endif()
+
+# CMake 3.25 does not ask nvcc for the folder in which CUDA 13 keeps <nv/target>.
+set(NCCL_INCLUDE_DIRS ${NCCL_INCLUDE_DIR} ${CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES})
+foreach(folder IN LISTS CMAKE_CUDA_TOOLKIT_INCLUDE_DIRECTORIES)
+  if(EXISTS "${folder}/cccl/nv/target")
+    list(APPEND NCCL_INCLUDE_DIRS "${folder}/cccl")
+  endif()
+endforeach()
 
 function(switchyard_cuda_target target)
   target_include_directories(${target} PUBLIC "${PROJECT_SOURCE_DIR}")

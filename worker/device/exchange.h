@@ -51,6 +51,9 @@ struct ExchangeSpec {
   std::int32_t tokens_max = 0;    // of a rank in a step
   WireFormat wire = kBf16Format;  // of the largest rows that a step may have
   CombineUnit unit = CombineUnit::kPerWorker;
+  // Rows and answers travel as messages of a library of the device's, not by stores into each
+  // other's memory: slower, for devices that do not reach it.
+  bool by_messages = false;
 
   [[nodiscard]] std::int32_t experts_of_rank() const { return shape.experts / expert_ranks; }
   friend bool operator==(const ExchangeSpec&, const ExchangeSpec&) = default;

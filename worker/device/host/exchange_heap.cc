@@ -24,6 +24,11 @@ constexpr std::size_t Aligned(std::size_t bytes) { return (bytes + 63) / 64 * 64
 }  // namespace
 
 absl::Status CheckExchange(const ExchangeSpec& spec, std::int32_t rank) {
+  if (spec.by_messages) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     "exchange: devices of the host write into each other's memory and send no "
+                     "messages; use binding p2p between hosts");
+  }
   const MoeShape& shape = spec.shape;
   const auto within = [](std::int32_t value, std::int32_t least, std::int32_t most) {
     return value >= least && value <= most;

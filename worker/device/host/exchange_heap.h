@@ -170,7 +170,8 @@ class ExchangeHeap {
   std::byte* base_ = nullptr;
 };
 
-// Errors: kInvalidArgument (BAD_SHAPE) for a group that hosts do not serve.
+// Errors: kInvalidArgument (BAD_SHAPE) for a group that hosts do not serve; kUnimplemented
+// (UNSUPPORTED) for one by messages.
 absl::Status CheckExchange(const ExchangeSpec& spec, std::int32_t rank);
 
 }  // namespace switchyard

@@ -634,8 +634,12 @@ TEST(HostExchangeFaultTest, GroupsThatDoNotFitAreRefused) {
   refused([](ExchangeSpec& spec) { spec.tokens_max = 0; });
   ExchangeSpec odd = SpecOf(2, 2);
   odd.wire.group = 3;
-  EXPECT_THAT(device->MakeExchange(odd, 0).status(),
-              FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  ExchangeSpec by_messages = SpecOf(2, 2);
+  by_messages.by_messages = true;
+  for (const ExchangeSpec& spec : {odd, by_messages}) {
+    EXPECT_THAT(device->MakeExchange(spec, 0).status(),
+                FailsWith(absl::StatusCode::kUnimplemented, Reason::kUnsupported));
+  }
 }
 
 // Nothing of a step that is refused reaches the others, who get the next one.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
@@ -12,6 +13,7 @@
 #include "worker/device/cuda/backend/expert_products.h"
 #include "worker/device/cuda/backend/landed_products.h"
 #include "worker/device/cuda/exchange/low_latency.h"
+#include "worker/device/cuda/exchange/messages.h"
 #include "worker/device/cuda/exchange/normal.h"
 
 namespace switchyard {
@@ -75,6 +77,9 @@ absl::StatusOr<cuda::ExchangeShape> ShapeOf(const ExchangeSpec& spec) {
     return BadGroup(absl::StrFormat("%d experts do not divide by %d of %d ranks",
                                     spec.shape.experts, spec.expert_ranks, spec.ranks));
   }
+  if (spec.by_messages && spec.unit != CombineUnit::kPerWorker) {
+    return BadGroup("answers travel per worker in messages (combine_unit per_worker)");
+  }
   return cuda::ExchangeShape{.ranks = spec.ranks,
                              .tokens_max = spec.tokens_max,
                              .hidden = spec.shape.hidden,
@@ -84,7 +89,8 @@ absl::StatusOr<cuda::ExchangeShape> ShapeOf(const ExchangeSpec& spec) {
                              .formats = FormatsUpTo(spec),
                              .unit = spec.unit == CombineUnit::kPerWorker
                                          ? cuda::ExchangeUnit::kPerWorker
-                                         : cuda::ExchangeUnit::kPerExpert};
+                                         : cuda::ExchangeUnit::kPerExpert,
+                             .by_messages = spec.by_messages};
 }
 
 int PassPairs(const cuda::ExchangeShape& shape) {
@@ -112,6 +118,11 @@ absl::StatusOr<std::unique_ptr<CudaExchange>> CudaExchange::Create(DeviceBackend
       device->Allocate(slots * static_cast<std::size_t>(spec.shape.hidden) * sizeof(Bf16),
                        MemoryKind::kDevice));
   if (rank < spec.expert_ranks) SY_RETURN_IF_ERROR(exchange->AllocateExperts(device));
+  // Last, because an id of NCCL's keeps a thread and a port until all ranks have come.
+  if (spec.by_messages) {
+    SY_ASSIGN_OR_RETURN(exchange->messages_,
+                        MessageCarrier::Create(spec.ranks, rank, shared->device));
+  }
   return exchange;
 }
 
@@ -132,6 +143,30 @@ absl::Status CudaExchange::AllocateExperts(DeviceBackend* device) {
             .counts = reinterpret_cast<std::int32_t*>(at + rows + terms),
             .offsets = reinterpret_cast<std::int32_t*>(at + rows + terms + counts)};
   return absl::OkStatus();
+}
+
+CudaExchange::~CudaExchange() {
+  if (messages_ == nullptr) return;
+  const KeptContext kept(shared_->contexts);
+  (void)cudaSetDevice(shared_->device);
+  messages_.reset();
+}
+
+absl::Status CudaExchange::Join(std::span<const std::string> keys, Duration patience) {
+  SY_RETURN_IF_ERROR(member_->Join(keys, patience));
+  if (messages_ == nullptr) return absl::OkStatus();
+  const KeptContext kept(shared_->contexts);
+  SY_RETURN_IF_ERROR(shared_->fault.Check(cudaSetDevice(shared_->device), "selecting the device"));
+  return messages_->Join(keys, patience, &member_->report());
+}
+
+void CudaExchange::Lose(std::int32_t rank) {
+  if (messages_ == nullptr) return member_->Lose(rank);
+  if (rank >= 0 && rank < spec_.ranks) messages_->Lose(rank);
+}
+
+absl::Status CudaExchange::Fault() const {
+  return messages_ == nullptr ? member_->Fault() : messages_->Explain(member_->Fault());
 }
 
 absl::Status CudaExchange::CheckCodecs(const StepCodecs& codecs) const {
@@ -180,12 +215,19 @@ absl::Status CudaExchange::Check(const ExchangeStep& step) const {
 absl::Status CudaExchange::Step(Stream* stream, const ExchangeStep& step) {
   SY_RETURN_IF_ERROR(Check(step));
   SY_RETURN_IF_ERROR(member_->CountSteps());
-  return static_cast<CudaStream*>(stream)->Enqueue(
-      [this, &step](cudaStream_t raw) { return Enqueue(step, raw); });
+  return static_cast<CudaStream*>(stream)->Enqueue([this, &step](cudaStream_t raw) {
+    return messages_ == nullptr ? Enqueue(step, raw) : EnqueueByMessages(step, raw);
+  });
 }
 
 absl::Status CudaExchange::Record(void* capturing, const ExchangeStep& step) {
   SY_RETURN_IF_ERROR(Check(step));
+  if (messages_ != nullptr) {
+    return MakeError(absl::StatusCode::kUnimplemented, Reason::kUnsupported,
+                     "exchange between GPUs: steps by messages cannot be captured into a graph; "
+                     "make them on a stream, or use a group whose GPUs write into each other's "
+                     "memory");
+  }
   const KeptContext kept(shared_->contexts);
   if (shared_->fault.broken()) return shared_->fault.status();
   SY_RETURN_IF_ERROR(shared_->fault.Check(cudaSetDevice(shared_->device), "selecting the device"));
@@ -202,8 +244,8 @@ absl::Status CudaExchange::Record(void* capturing, const ExchangeStep& step) {
   return Enqueue(step, stream);
 }
 
-absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream) {
-  const cuda::ExchangeStep of_kernels{
+cuda::ExchangeStep CudaExchange::StepOfKernels(const ExchangeStep& step) const {
+  return {
       .cover = step.cover,
       .tokens = step.tokens,
       .layer = step.layer.value,
@@ -215,6 +257,38 @@ absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream
       .weights = step.weights,
       .places = step.places,
       .rows = member_->rows()};
+}
+
+void CudaExchange::Carry(const cuda::Messages& messages, cudaStream_t stream) {
+  messages_->Carry(messages, member_->outbox(), member_->heap(), stream);
+}
+
+absl::Status CudaExchange::EnqueueByMessages(const ExchangeStep& step, cudaStream_t stream) {
+  const cuda::ExchangeStep of_kernels = StepOfKernels(step);
+  CudaFault& fault = shared_->fault;
+  const cuda::ExchangeRank& rank = member_->rank();
+  SY_RETURN_IF_ERROR(
+      fault.Check(WriteRowMessages(rank, of_kernels, stream), "writing messages of rows"));
+  Carry(cuda::RowMessages(rank, step.cover), stream);
+  SY_RETURN_IF_ERROR(fault.Check(SealRowMessages(rank, of_kernels, stream), "sealing them"));
+  Carry(cuda::SealMessages(rank, step.cover), stream);
+  SY_RETURN_IF_ERROR(
+      fault.Check(ListRowMessages(rank, of_kernels, stream), "reading messages of rows"));
+  if (has_experts()) SY_RETURN_IF_ERROR(RunExperts(step, of_kernels, stream));
+  const auto* const answers = reinterpret_cast<const std::uint16_t*>(answers_->data());
+  SY_RETURN_IF_ERROR(fault.Check(WriteAnswerMessages(rank, of_kernels, answers, stream),
+                                 "writing messages of answers"));
+  Carry(cuda::AnswerMessages(rank, step.cover), stream);
+  SY_RETURN_IF_ERROR(fault.Check(SealAnswerMessages(rank, of_kernels, stream), "sealing them"));
+  Carry(cuda::SealMessages(rank, step.cover), stream);
+  const auto add = [&](auto* y) { return AddAnswerMessages(rank, of_kernels, y, stream); };
+  return fault.Check(step.y_dtype == OutputDtype::kF32 ? add(static_cast<float*>(step.y))
+                                                       : add(static_cast<std::uint16_t*>(step.y)),
+                     "adding up answers");
+}
+
+absl::Status CudaExchange::Enqueue(const ExchangeStep& step, cudaStream_t stream) {
+  const cuda::ExchangeStep of_kernels = StepOfKernels(step);
   CudaFault& fault = shared_->fault;
   const cuda::ExchangeRank& rank = member_->rank();
   const bool normal = IsNormal(rank.shape);
