@@ -77,6 +77,10 @@ class ExchangeGroup {
   // when messages of `at` have been carried, before they are sealed.
   void StepByMessages(int lost = -1, Message at = Message::kRows,
                       const std::function<void()>& give_up = {});
+  // The same of one rank on its stream, with whoever carries messages.
+  using CarryMessages = std::function<void(const Messages& messages, const std::byte* outbox,
+                                           std::byte* heap, cudaStream_t stream)>;
+  void StepByMessages(int rank, const CarryMessages& carry);
   void Touch(int rank, bool dependent = false);
   void Barrier(int rank);
   void Synchronize();

@@ -2,12 +2,13 @@
 //
 //   cuda_exchange_rank RANK RANKS EXPERT_RANKS DEVICE STEPS WIRE UNIT
 //
-// WIRE: the name of a format, or "all": each step has another. UNIT: worker, expert, or in a group
-// of many tokens fp8: sums of workers that come back as FP8, or many: steps of many tokens, by
-// experts in FP8 unless WIRE is bf16. Prints its key, reads those of all
-// ranks, one a line, and prints "joined". After the line "go" it makes the steps, each of random
-// tokens that every rank can make again, compares every answer bit by bit with what the same
-// experts give over the seam's Run, and prints "ok", "wrong STEP" or the group's fault.
+// WIRE: the name of a format, or "all": each step has another. UNIT: worker, expert, messages: sums
+// of workers, that NCCL carries; or in a group of many tokens fp8: sums of workers that come back
+// as FP8, or many: steps of many tokens, by experts in FP8 unless WIRE is bf16. Prints its key,
+// reads those of all ranks, one a line, and prints "joined". After the line "go" it makes the
+// steps, each of random tokens that every rank can make again, compares every answer bit by bit
+// with what the same experts give over the seam's Run, and prints "ok", "wrong STEP" or the group's
+// fault.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -304,7 +305,8 @@ int Main(int argc, char** argv) {
       .expert_ranks = std::atoi(argv[3]),
       .tokens_max = unit == "fp8" || unit == "many" ? kManyTokens : kTokensMax,
       .wire = WireFormatFromName(wire).value_or(kBf16Format),
-      .unit = unit == "expert" ? CombineUnit::kPerExpert : CombineUnit::kPerWorker};
+      .unit = unit == "expert" ? CombineUnit::kPerExpert : CombineUnit::kPerWorker,
+      .by_messages = unit == "messages"};
   const bool many = unit == "many";
   RankProgram program(device.get(), spec, rank,
                       {.all_formats = wire == "all",

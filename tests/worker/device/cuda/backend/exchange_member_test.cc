@@ -12,6 +12,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include <cuda_runtime_api.h>
+#include <dlfcn.h>
 
 #include "core/base/error.h"
 #include "tests/testing/line_process.h"
@@ -118,6 +119,37 @@ TEST_F(ExchangeMemberTest, AProcessThatDoesNotBeginIsNamed) {
 
   EXPECT_THAT(processes_[0]->Read(), HasSubstr("rank 1, step 0 of the group: it did not come"));
   for (const auto& process : processes_) process->Kill();
+}
+
+// NCCL takes no two ranks on one GPU.
+class ExchangeByMessagesTest : public ExchangeMemberTest {
+ protected:
+  void SetUp() override {
+    ExchangeMemberTest::SetUp();
+    if (IsSkipped()) return;
+    if (devices_ < 2) GTEST_SKIP() << "one CUDA device";
+    if (::dlopen("libnccl.so.2", RTLD_NOW | RTLD_LOCAL) == nullptr) GTEST_SKIP() << "no NCCL";
+  }
+};
+
+TEST_F(ExchangeByMessagesTest, ProcessesGetTheSumsOfTheirTokens) {
+  for (const char* const wire : {"fp8", "bf16", "all"}) {
+    processes_.clear();
+    Start(50, {.wire = wire, .unit = "messages"});
+
+    for (const auto& process : processes_) process->Write("go");
+
+    for (const auto& process : processes_) EXPECT_EQ(process->Read(), "ok") << wire;
+  }
+}
+
+TEST_F(ExchangeByMessagesTest, AProcessThatIsKilledIsNamed) {
+  Start(1'000'000, {.ranks = 2, .unit = "messages"});
+  for (const auto& process : processes_) process->Write("go");
+
+  processes_[1]->Kill();
+
+  EXPECT_THAT(processes_[0]->Read(), HasSubstr("rank 1, step"));
 }
 
 TEST(ExchangeMemberArgumentsTest, ShapesAndKeysThatDoNotFitAreRefused) {
