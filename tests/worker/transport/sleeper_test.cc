@@ -73,19 +73,23 @@ TEST(SleeperTest, AnotherThreadsArmDoesNotHideAWake) {
 }
 
 TEST(SleeperTest, WorkEndsTheSleep) {
-  const Descriptor work(::eventfd(0, EFD_NONBLOCK));
-  const auto sleeper = MakeSleeper({-1, -1, work.get()});
-  ASSERT_TRUE(sleeper->Arm());
-  const auto start = SteadyTime::now();
-  std::jthread other([&] {
-    const std::uint64_t one = 1;
-    ASSERT_EQ(::write(work.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
-  });
+  for (std::size_t at = 0; at < Sleeper::kNoWorkFds.size(); ++at) {
+    const Descriptor work(::eventfd(0, EFD_NONBLOCK));
+    Sleeper::WorkFds work_fds = Sleeper::kNoWorkFds;
+    work_fds[at] = work.get();
+    const auto sleeper = MakeSleeper(work_fds);
+    ASSERT_TRUE(sleeper->Arm());
+    const auto start = SteadyTime::now();
+    std::jthread other([&] {
+      const std::uint64_t one = 1;
+      ASSERT_EQ(::write(work.get(), &one, sizeof(one)), static_cast<ssize_t>(sizeof(one)));
+    });
 
-  sleeper->Wait(seconds(20));
+    sleeper->Wait(seconds(20));
 
-  EXPECT_LT(SteadyTime::now() - start, seconds(10));
-  EXPECT_FALSE(sleeper->TakeTimeout());
+    EXPECT_LT(SteadyTime::now() - start, seconds(10)) << at;
+    EXPECT_FALSE(sleeper->TakeTimeout()) << at;
+  }
 }
 
 TEST(SleeperTest, APeersByteEndsASleepAndTheNextArmTakesIt) {

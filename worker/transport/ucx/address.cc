@@ -154,26 +154,28 @@ absl::StatusOr<UcxAddressCheck::Address> UcxAddressCheck::Parse(absl::string_vie
   return address;
 }
 
-absl::StatusOr<std::vector<std::string>> UcxAddressCheck::HostsOf(absl::string_view packed) {
+absl::StatusOr<std::vector<UcxListener>> UcxAddressCheck::ListenersOf(absl::string_view packed) {
   SY_ASSIGN_OR_RETURN(const Address address, Parse(packed));
-  std::vector<std::string> hosts;
+  std::vector<UcxListener> listeners;
   for (const Interface& each : address.interfaces) {
+    UcxListener& listener = listeners.emplace_back();
+    listener.port = ntohs(each.port);
     if (each.device[0] != kDeviceIsLoopback) {
-      hosts.push_back(each.device.substr(kDevicePrefixBytes));
+      listener.host = each.device.substr(kDevicePrefixBytes);
     } else if (static_cast<std::uint8_t>(each.device[1]) == AF_INET) {
-      hosts.emplace_back("\x7f\0\0\1", kIpv4Bytes);
+      listener.host.assign("\x7f\0\0\1", kIpv4Bytes);
     } else {
-      hosts.push_back(std::string(kIpv6Bytes - 1, '\0') + '\1');
+      listener.host = std::string(kIpv6Bytes - 1, '\0') + '\1';
     }
   }
-  return hosts;
+  return listeners;
 }
 
-absl::StatusOr<std::vector<std::uint16_t>> UcxAddressCheck::PortsOf(absl::string_view packed) {
-  SY_ASSIGN_OR_RETURN(const Address address, Parse(packed));
-  std::vector<std::uint16_t> ports;
-  for (const Interface& each : address.interfaces) ports.push_back(ntohs(each.port));
-  return ports;
+absl::StatusOr<std::vector<std::string>> UcxAddressCheck::HostsOf(absl::string_view packed) {
+  SY_ASSIGN_OR_RETURN(std::vector<UcxListener> listeners, ListenersOf(packed));
+  std::vector<std::string> hosts;
+  for (UcxListener& each : listeners) hosts.push_back(std::move(each.host));
+  return hosts;
 }
 
 absl::StatusOr<UcxAddressCheck> UcxAddressCheck::Create(absl::string_view receiver,

@@ -24,6 +24,14 @@ namespace switchyard {
 // The version of the UCX library in this process, "1.13.1".
 std::string UcxVersion();
 
+// A socket that UCX listens on. Its port alone says too little: UCX binds one to each interface's
+// address, and the numbers may be alike.
+struct UcxListener {
+  std::string host;        // IP address in network byte order, 4 or 16 bytes
+  std::uint16_t port = 0;  // in host byte order
+  friend bool operator==(const UcxListener&, const UcxListener&) = default;
+};
+
 class UcxAddressCheck {
  public:
   // Both are addresses as this process's UCX packed them: `receiver` gives the pattern, `sender` is
@@ -39,8 +47,8 @@ class UcxAddressCheck {
   // The IP addresses of an address, in network byte order, 4 or 16 bytes each. Errors: those of
   // Rewrite.
   static absl::StatusOr<std::vector<std::string>> HostsOf(absl::string_view packed);
-  // The tcp ports of an address, in host byte order. Errors: those of Rewrite.
-  static absl::StatusOr<std::vector<std::uint16_t>> PortsOf(absl::string_view packed);
+  // What the worker of an address listens on. Errors: those of Rewrite.
+  static absl::StatusOr<std::vector<UcxListener>> ListenersOf(absl::string_view packed);
 
  private:
   // An interface of a host: a device with one transport, tcp.

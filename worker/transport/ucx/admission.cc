@@ -111,27 +111,33 @@ void Detach(int socket) {
   ::setsockopt(socket, SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
 }
 
-// Has UCX's thread wait for no connection at `descriptor`. False if it has no handler of UCX.
-bool TakeFromUcx(int descriptor) { return ucs_async_modify_handler(descriptor, 0) == UCS_OK; }
+// Has UCX's thread wait for no connection at `descriptor`. UCS_ERR_NO_ELEM: it has no handler of
+// UCX.
+ucs_status_t TakeFromUcx(int descriptor) { return ucs_async_modify_handler(descriptor, 0); }
 
-// The port that `descriptor` listens on; 0 if it is no listening tcp socket.
-std::uint16_t ListensOn(int descriptor) {
+// Where `descriptor` listens; port 0 if it is no listening tcp socket.
+UcxListener ListenerOf(int descriptor) {
   int listens = 0;
   socklen_t length = sizeof(listens);
-  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0) return 0;
   sockaddr_storage address{};
-  length = sizeof(address);
-  if (listens == 0 ||
-      ::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) {
-    return 0;
+  if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 || listens == 0) {
+    return {};
   }
+  length = sizeof(address);
+  if (::getsockname(descriptor, reinterpret_cast<sockaddr*>(&address), &length) != 0) return {};
+  const auto listener = [](const auto& ip, std::uint16_t port) {
+    return UcxListener{.host = std::string(reinterpret_cast<const char*>(&ip), sizeof(ip)),
+                       .port = ntohs(port)};
+  };
   if (address.ss_family == AF_INET) {
-    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+    const auto& of = reinterpret_cast<const sockaddr_in&>(address);
+    return listener(of.sin_addr, of.sin_port);
   }
   if (address.ss_family == AF_INET6) {
-    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
+    const auto& of = reinterpret_cast<const sockaddr_in6&>(address);
+    return listener(of.sin6_addr, of.sin6_port);
   }
-  return 0;
+  return {};
 }
 
 std::vector<int> OwnDescriptors() {
@@ -159,36 +165,44 @@ absl::Status Refused(absl::string_view what) {
                    absl::StrCat("transport ucx: cannot close UCX's ports to strangers: ", what));
 }
 
-absl::Status NoDescriptor(absl::string_view what, int error) {
-  return MakeError(absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
-                   absl::StrCat("transport ucx: ", what, " failed (", std::strerror(error),
-                                "); raise the limit of open files (ulimit -n)"));
+absl::Status CannotWatch(int error) {
+  return MakeError(
+      absl::StatusCode::kResourceExhausted, Reason::kOutOfMemory,
+      absl::StrCat("transport ucx: cannot wait for connections (", std::strerror(error),
+                   "); raise the limit of open files (ulimit -n) or, of a full system, "
+                   "fs.epoll.max_user_watches"));
 }
 
 }  // namespace
 
-absl::StatusOr<UcxAdmission> UcxAdmission::Create(std::span<const std::uint16_t> ports) {
+bool UcxAdmission::Socket::is_open() const { return ListenerOf(descriptor) == listener; }
+
+absl::StatusOr<UcxAdmission> UcxAdmission::Create(std::span<const UcxListener> listeners) {
   UcxAdmission made;
   made.waiting_.reset(::epoll_create1(EPOLL_CLOEXEC));
-  if (!made.waiting_.valid()) return NoDescriptor("making an epoll", errno);
-  if (absl::Status added = made.Add(ports); !added.ok()) return added;
+  if (!made.waiting_.valid()) return CannotWatch(errno);
+  if (absl::Status added = made.Add(listeners); !added.ok()) return added;
   return made;
 }
 
-absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
+absl::Status UcxAdmission::Add(std::span<const UcxListener> listeners) {
   std::vector<Socket> found;
   Program nobody = ProgramFor({});
   for (const int descriptor : OwnDescriptors()) {
-    const std::uint16_t port = ListensOn(descriptor);
-    if (port == 0 || std::ranges::find(ports, port) == ports.end()) continue;
+    const UcxListener listener = ListenerOf(descriptor);
+    if (std::ranges::find(listeners, listener) == listeners.end()) continue;
+    const ucs_status_t taken = TakeFromUcx(descriptor);
+    if (taken != UCS_OK && taken != UCS_ERR_NO_ELEM) {
+      return Refused(
+          absl::StrCat("UCX goes on waiting for connections (", ucs_status_string(taken), ")"));
+    }
     if (!Attach(descriptor, &nobody)) return Refused(RefusedFilter(errno));
-    TakeFromUcx(descriptor);
-    if (absl::Status watched = Watch(descriptor); !watched.ok()) return watched;
-    found.push_back({descriptor, port});
+    if (!Watch(descriptor, false)) return CannotWatch(errno);
+    found.push_back({descriptor, listener});
   }
-  for (const std::uint16_t port : ports) {
-    if (std::ranges::find(found, port, &Socket::port) == found.end()) {
-      return Refused(absl::StrCat("no socket of this process listens on port ", port,
+  for (const UcxListener& listener : listeners) {
+    if (std::ranges::find(found, listener, &Socket::listener) == found.end()) {
+      return Refused(absl::StrCat("no socket of this process listens on port ", listener.port,
                                   "; check that /proc is mounted"));
     }
   }
@@ -197,12 +211,12 @@ absl::Status UcxAdmission::Add(std::span<const std::uint16_t> ports) {
   return absl::OkStatus();
 }
 
-absl::Status UcxAdmission::Watch(int descriptor) {
-  epoll_event readable{.events = EPOLLIN, .data = {.fd = descriptor}};
-  if (::epoll_ctl(waiting_.get(), EPOLL_CTL_ADD, descriptor, &readable) == 0) {
-    return absl::OkStatus();
-  }
-  return NoDescriptor("watching a port", errno);
+// An event is told once and asked for again after each Accept. One that lasts could not be got rid
+// of where UCX has closed the socket and a child process still has it.
+bool UcxAdmission::Watch(int descriptor, bool again) const {
+  epoll_event readable{.events = EPOLLIN | EPOLLONESHOT, .data = {.fd = descriptor}};
+  return ::epoll_ctl(waiting_.get(), again ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, descriptor,
+                     &readable) == 0;
 }
 
 UcxAdmission::Accepted UcxAdmission::Accept() {
@@ -211,28 +225,31 @@ UcxAdmission::Accepted UcxAdmission::Accept() {
   Accepted accepted = Accepted::kNone;
   for (int i = 0; i < count; ++i) {
     int descriptor = ready[static_cast<std::size_t>(i)].data.fd;
-    // A socket that UCX has closed is still reported while a child process has it.
-    if (ListensOn(descriptor) == 0) continue;
-    const ucs_status_t status = ucs_async_dispatch_handlers(&descriptor, 1, UCS_EVENT_SET_EVREAD);
-    if (status == UCS_ERR_NO_PROGRESS) return Accepted::kLater;
-    accepted = Accepted::kSome;
+    const auto socket = std::ranges::find(sockets_, descriptor, &Socket::descriptor);
+    if (socket == sockets_.end() || !socket->is_open()) continue;
+    if (accepted != Accepted::kLater) {
+      const ucs_status_t status = ucs_async_dispatch_handlers(&descriptor, 1, UCS_EVENT_SET_EVREAD);
+      accepted = status == UCS_ERR_NO_PROGRESS ? Accepted::kLater : Accepted::kSome;
+    }
+    // Where a call has been put off, what waits at the other sockets is told again.
+    if (socket->is_open()) (void)Watch(descriptor, true);
   }
   return accepted;
 }
 
-bool UcxAdmission::Listens(std::span<const std::uint16_t> ports) const {
-  return std::ranges::all_of(ports, [this](std::uint16_t port) {
-    const auto at = std::ranges::find(sockets_, port, &Socket::port);
-    return at != sockets_.end() && ListensOn(at->descriptor) == port;
+bool UcxAdmission::Listens(std::span<const UcxListener> listeners) const {
+  return std::ranges::all_of(listeners, [this](const UcxListener& listener) {
+    const auto at = std::ranges::find(sockets_, listener, &Socket::listener);
+    return at != sockets_.end() && at->is_open();
   });
 }
 
 void UcxAdmission::ForgetClosed() {
   std::erase_if(sockets_, [](const Socket& each) {
-    if (ListensOn(each.descriptor) == each.port) return false;
+    if (each.is_open()) return false;
     // Another listening socket of UCX may have the number by now, with a handler of its own: that
     // one's events can be set, while a handler that was left behind watches nothing.
-    if (!TakeFromUcx(each.descriptor)) ucs_async_remove_handler(each.descriptor, 1);
+    if (TakeFromUcx(each.descriptor) != UCS_OK) ucs_async_remove_handler(each.descriptor, 1);
     return true;
   });
 }

@@ -29,6 +29,7 @@
 #include "core/base/clock.h"
 #include "core/ids.h"
 #include "worker/transport/descriptor.h"
+#include "worker/transport/ucx/address.h"
 
 namespace switchyard {
 
@@ -42,23 +43,22 @@ inline constexpr int kUcxPatiencePart = 5;
 
 class UcxAdmission {
  public:
-  // Closes the sockets of this process that listen on `ports` (in host byte order) to everybody.
-  // They belong to UCX and must outlive this. Errors: kFailedPrecondition (TRANSPORT) if one of the
-  // ports is not found, or if the kernel does not filter; kResourceExhausted (OUT_OF_MEMORY)
-  // without a free descriptor.
-  static absl::StatusOr<UcxAdmission> Create(std::span<const std::uint16_t> ports);
+  // Closes the sockets of this process that are `listeners` to everybody. They belong to UCX and
+  // must outlive this. Errors: kFailedPrecondition (TRANSPORT) if one of them is not found, or if
+  // the kernel does not filter; kResourceExhausted (OUT_OF_MEMORY) without a free descriptor.
+  static absl::StatusOr<UcxAdmission> Create(std::span<const UcxListener> listeners);
   UcxAdmission() = default;  // of no sockets
 
-  // Takes in the sockets of further ports, under the rules that hold now. Errors: as Create.
-  absl::Status Add(std::span<const std::uint16_t> ports);
+  // Takes in further sockets, under the rules that hold now. Errors: as Create.
+  absl::Status Add(std::span<const UcxListener> listeners);
   // Has UCX accept the connections that wait. Costs a system call where none does.
   //   kLater: the progress of every ucp_worker has to come before the next call
   enum class Accepted { kNone, kSome, kLater };
   Accepted Accept();
   // Readable while Accept has something to do.
   [[nodiscard]] int event_fd() const { return waiting_.get(); }
-  // Whether there is still a listening socket for each of `ports`. Costs two system calls for each.
-  [[nodiscard]] bool Listens(std::span<const std::uint16_t> ports) const;
+  // Whether each of `listeners` is still there. Costs two system calls for each.
+  [[nodiscard]] bool Listens(std::span<const UcxListener> listeners) const;
   // Gives up sockets that UCX has closed by itself. UCX leaves their handlers behind, which would
   // point to freed memory once their ucp_worker ends, and crash a later one whose descriptor gets
   // the same number. So this also has to come before UCX's workers are destroyed.
@@ -84,9 +84,11 @@ class UcxAdmission {
   // A listening socket of UCX. UCX may have closed it, and its number may be another file's by now.
   struct Socket {
     int descriptor = -1;
-    std::uint16_t port = 0;
+    UcxListener listener;
+    [[nodiscard]] bool is_open() const;
   };
-  absl::Status Watch(int descriptor);
+  // Has the next connection to it noticed, which is the first one or, with `again`, a later one.
+  [[nodiscard]] bool Watch(int descriptor, bool again) const;
   // Sets the filters if `hosts_` is not what is admitted any more, or if they are new.
   void Apply(bool always);
 

@@ -195,7 +195,7 @@ absl::Status UcxContext::ReplaceReceiver(const ReceiverSetUp& set_up) {
   }
   // After an error below, the epoll forgets the new receiver when its descriptor closes.
   SY_RETURN_IF_ERROR(Watch(epoll.valid() ? epoll : all_receivers_, made));
-  SY_RETURN_IF_ERROR(set_up(made.handle.get(), made.ports));
+  SY_RETURN_IF_ERROR(set_up(made.handle.get(), made.listeners));
 
   if (epoll.valid()) all_receivers_ = std::move(epoll);
   receivers_.push_back(std::move(made));
@@ -241,7 +241,7 @@ absl::StatusOr<UcxContext::Worker> UcxContext::MakeWorker() const {
   if (status != UCS_OK) return UcxError("cannot pack a worker's address", status);
   made.address.assign(reinterpret_cast<const char*>(address), length);
   ucp_worker_release_address(handle, address);
-  SY_ASSIGN_OR_RETURN(made.ports, UcxAddressCheck::PortsOf(made.address));
+  SY_ASSIGN_OR_RETURN(made.listeners, UcxAddressCheck::ListenersOf(made.address));
   return made;
 }
 

@@ -68,7 +68,7 @@ class UcxContext {
   }
   // Prepares a receiver before anybody learns its address. `ports`: those that it listens on.
   using ReceiverSetUp =
-      std::function<absl::Status(ucp_worker_h receiver, std::span<const std::uint16_t> ports)>;
+      std::function<absl::Status(ucp_worker_h receiver, std::span<const UcxListener> listeners)>;
   // Makes a new receiver the current one once `set_up` has succeeded; after an error the former one
   // still is, and nothing of the new one is left. Former ones stay until this object ends, because
   // links use them. Errors: kResourceExhausted (OUT_OF_MEMORY) without descriptors, or after
@@ -80,11 +80,13 @@ class UcxContext {
   [[nodiscard]] const std::string& address() const { return receivers_.back().address; }
   // The check that an address has to pass before the sender connects to it.
   [[nodiscard]] const UcxAddressCheck& address_check() const { return address_check_; }
-  // The tcp ports that the current receiver and the sender listen on, in host byte order.
-  [[nodiscard]] const std::vector<std::uint16_t>& receiver_ports() const {
-    return receivers_.back().ports;
+  // The current receiver and the sender listen there.
+  [[nodiscard]] const std::vector<UcxListener>& receiver_listeners() const {
+    return receivers_.back().listeners;
   }
-  [[nodiscard]] const std::vector<std::uint16_t>& sender_ports() const { return sender_.ports; }
+  [[nodiscard]] const std::vector<UcxListener>& sender_listeners() const {
+    return sender_.listeners;
+  }
   // Descriptors that are readable when an armed worker has work: that of all receivers, which
   // ReplaceReceiver changes, and the sender's. Owned by UCX and this object.
   [[nodiscard]] int receiver_fd() const {
@@ -108,7 +110,7 @@ class UcxContext {
     UniqueHandle<WorkerTraits> handle;
     int event_fd = -1;  // belongs to the handle
     std::string address;
-    std::vector<std::uint16_t> ports;
+    std::vector<UcxListener> listeners;
   };
 
   UcxContext() = default;

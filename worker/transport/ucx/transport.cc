@@ -34,9 +34,9 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   core_.incarnation = options.incarnation;
   SY_ASSIGN_OR_RETURN(core_.ucx, UcxContext::Create(options.context));
 
-  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->sender_ports()));
+  SY_ASSIGN_OR_RETURN(core_.admission, UcxAdmission::Create(core_.ucx->sender_listeners()));
   core_.admission_time = options.admission;
-  SY_RETURN_IF_ERROR(SetUp(core_.ucx->receiver(), core_.ucx->receiver_ports()));
+  SY_RETURN_IF_ERROR(SetUp(core_.ucx->receiver(), core_.ucx->receiver_listeners()));
   SY_ASSIGN_OR_RETURN(sleeper_, Sleeper::Create({core_.ucx->receiver_fd(), core_.ucx->sender_fd(),
                                                  core_.admission.event_fd()},
                                                 options.busy_poll));
@@ -44,7 +44,7 @@ absl::Status UcxTransport::Init(const UcxOptions& options) {
   return absl::OkStatus();
 }
 
-absl::Status UcxTransport::SetUp(ucp_worker_h receiver, std::span<const std::uint16_t> ports) {
+absl::Status UcxTransport::SetUp(ucp_worker_h receiver, std::span<const UcxListener> listeners) {
   ucp_am_handler_param_t handler{};
   handler.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
                        UCP_AM_HANDLER_PARAM_FIELD_ARG;
@@ -53,15 +53,15 @@ absl::Status UcxTransport::SetUp(ucp_worker_h receiver, std::span<const std::uin
   handler.arg = this;
   const ucs_status_t status = ucp_worker_set_am_recv_handler(receiver, &handler);
   if (status != UCS_OK) return UcxError("setting the message handler", status);
-  return core_.admission.Add(ports);
+  return core_.admission.Add(listeners);
 }
 
 absl::Status UcxTransport::KeepListening() {
-  if (core_.admission.Listens(core_.ucx->receiver_ports())) return absl::OkStatus();
+  if (core_.admission.Listens(core_.ucx->receiver_listeners())) return absl::OkStatus();
   core_.admission.ForgetClosed();
   SY_RETURN_IF_ERROR(core_.ucx->ReplaceReceiver(
-      [this](ucp_worker_h receiver, std::span<const std::uint16_t> ports) {
-        return SetUp(receiver, ports);
+      [this](ucp_worker_h receiver, std::span<const UcxListener> listeners) {
+        return SetUp(receiver, listeners);
       }));
   // Whoever sleeps now still watches the former receivers, and the new one has no link so far.
   sleeper_->SetWorkFd(0, core_.ucx->receiver_fd());

@@ -58,7 +58,7 @@ class UcxTransport final : public Transport {
   UcxTransport() = default;
   absl::Status Init(const UcxOptions& options);
   // Lets `receiver` pass its messages to OnMessage, and closes its ports to strangers.
-  absl::Status SetUp(ucp_worker_h receiver, std::span<const std::uint16_t> ports);
+  absl::Status SetUp(ucp_worker_h receiver, std::span<const UcxListener> listeners);
   // Opens another port where UCX has closed that of the current receiver.
   absl::Status KeepListening();
   // Has UCX accept the connections that wait. False if there was none.

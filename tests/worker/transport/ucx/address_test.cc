@@ -312,12 +312,13 @@ constexpr std::uint16_t kOwnPortLast = 61999;
 // connects the socket to itself, and UCX reads what it has sent: that shows nothing about the
 // address.
 bool MayMeetItself(const std::string& mutant, const std::string& address) {
-  const auto ports = UcxAddressCheck::PortsOf(mutant);
-  const auto real = UcxAddressCheck::PortsOf(address);
+  const auto ports = UcxAddressCheck::ListenersOf(mutant);
+  const auto real = UcxAddressCheck::ListenersOf(address);
   if (!ports.ok() || !real.ok()) return false;
-  return std::any_of(ports->begin(), ports->end(), [&real](std::uint16_t port) {
-    return port >= kOwnPortFirst && port <= kOwnPortLast &&
-           std::find(real->begin(), real->end(), port) == real->end();
+  return std::any_of(ports->begin(), ports->end(), [&real](const UcxListener& of) {
+    return of.port >= kOwnPortFirst && of.port <= kOwnPortLast &&
+           std::none_of(real->begin(), real->end(),
+                        [&of](const UcxListener& own) { return own.port == of.port; });
   });
 }
 

@@ -5,15 +5,18 @@
 #include <arpa/inet.h>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <cstring>
 #include <filesystem>
 #include <memory>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <poll.h>
 #include <set>
 #include <string>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <thread>
 #include <unistd.h>
 #include <utility>
@@ -97,7 +100,7 @@ Socket ConnectFrom(const std::string& host, std::uint16_t port) {
 class UcxAdmissionTest : public ::testing::Test {
  protected:
   UcxAdmissionTest() : listener_(ListenOn(Ipv4(kHost1, 0))) {
-    admission_ = *UcxAdmission::Create(std::array{PortOf(listener_.get())});
+    admission_ = *UcxAdmission::Create(std::array{UcxListener{kHost1, PortOf(listener_.get())}});
   }
 
   bool MayConnect(const std::string& host) {
@@ -177,12 +180,30 @@ TEST_F(UcxAdmissionTest, MoreHostsThanAFilterTakesLetEveryHostIn) {
   EXPECT_FALSE(MayConnect(kHost2));
 }
 
+// UCX binds a socket to each device's address, and other transports of the process have more.
+TEST_F(UcxAdmissionTest, ASocketOfTheSameNumberAtAnotherAddressIsAnother) {
+  const std::uint16_t port = PortOf(listener_.get());
+  const Socket other = ListenOn(Ipv4(kHost2, port));
+  const auto may_connect_to_other = [port] {
+    return TryConnect(Ipv4(kHost3, 0), Ipv4(kHost2, port)).valid();
+  };
+  EXPECT_TRUE(may_connect_to_other());
+  EXPECT_FALSE(MayConnect(kHost3));
+
+  SY_EXPECT_OK(admission_.Add(std::array{UcxListener{kHost2, port}}));
+
+  EXPECT_FALSE(may_connect_to_other());
+  EXPECT_TRUE(admission_.Listens(std::array{UcxListener{kHost1, port}, UcxListener{kHost2, port}}));
+  EXPECT_FALSE(admission_.Listens(std::array{UcxListener{kHost3, port}}));
+}
+
 TEST(UcxAdmissionIpv6Test, AdmitsByAllFourWords) {
   sockaddr_in6 loopback{};
   loopback.sin6_family = AF_INET6;
   loopback.sin6_addr = in6addr_loopback;
   const Socket listener = ListenOn(loopback);
-  UcxAdmission admission = *UcxAdmission::Create(std::array{PortOf(listener.get())});
+  UcxAdmission admission =
+      *UcxAdmission::Create(std::array{UcxListener{kIpv6Loopback, PortOf(listener.get())}});
   sockaddr_in6 to = loopback;
   to.sin6_port = htons(PortOf(listener.get()));
   const auto may_connect = [&] { return TryConnect(loopback, to).valid(); };
@@ -199,7 +220,7 @@ TEST(UcxAdmissionIpv6Test, AdmitsByAllFourWords) {
 }
 
 TEST(UcxAdmissionCreateTest, APortThatNobodyListensOnIsAnError) {
-  EXPECT_THAT(UcxAdmission::Create(std::array<std::uint16_t, 1>{1}),
+  EXPECT_THAT(UcxAdmission::Create(std::array{UcxListener{kHost1, 1}}),
               FailsWith(absl::StatusCode::kFailedPrecondition, Reason::kTransport));
 }
 
@@ -315,6 +336,47 @@ TEST_F(UcxStrangersTest, GarbageDoesNotReachUcxOnceLinksAreSetUp) {
   EXPECT_EQ(SendGarbage(5), 0);
   EXPECT_TRUE(Passes(*offered, *answered, milliseconds(2000)));
   EXPECT_TRUE(Passes(*answered, *offered, milliseconds(2000)));
+}
+
+// Connections that wait to be accepted at a port of this process.
+int WaitingAt(std::uint16_t port) {
+  for (int descriptor = 0; descriptor < 1024; ++descriptor) {
+    int listens = 0;
+    tcp_info info{};
+    socklen_t length = sizeof(listens);
+    if (::getsockopt(descriptor, SOL_SOCKET, SO_ACCEPTCONN, &listens, &length) != 0 ||
+        listens == 0 || PortOf(descriptor) != port) {
+      continue;
+    }
+    length = sizeof(info);
+    EXPECT_EQ(::getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length), 0);
+    return static_cast<int>(info.tcpi_unacked);
+  }
+  return -1;
+}
+
+// UCX's own thread ends the process when it accepts at the wrong moment (admission.h).
+TEST_F(UcxStrangersTest, OnlyTheTransportsThreadAccepts) {
+  admission_ = kUcxAdmission;
+  Open();
+  const std::unique_ptr<Link> offered = MakeLink(*source_, false);
+  const std::unique_ptr<Link> answered = MakeLink(*worker_, true);
+  SY_ASSERT_OK(answered->Connect(offered->offer()));
+  SY_ASSERT_OK(offered->Connect(answered->offer()));
+  ASSERT_TRUE(source_->Arm());
+  const auto start = std::chrono::steady_clock::now();
+  const Socket stranger = ConnectFrom(kHost1, source_ports_[0]);
+  ASSERT_TRUE(stranger.valid());
+
+  source_->Wait(std::chrono::seconds(20));
+
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(10)) << "it wakes up";
+  pollfd gone{stranger.get(), POLLIN, 0};
+  (void)::poll(&gone, 1, 200);  // time for UCX's thread
+  EXPECT_EQ(WaitingAt(source_ports_[0]), 1);
+  testing::RecordingSink sink;
+  source_->Progress(sink);
+  EXPECT_EQ(WaitingAt(source_ports_[0]), 0);
 }
 
 class UcxGreetingTest : public UcxStrangersTest,
@@ -443,6 +505,32 @@ TEST_F(UcxLostPortTest, IsReplacedAndItsLinksGoOn) {
 
   ExpectPasses(second);
   ExpectPasses(first);
+}
+
+// Goal: a connection that nobody accepts any more keeps no thread awake. The child has the socket
+// that UCX has closed, as one that an engine forks has.
+TEST_F(UcxLostPortTest, AChildThatStillHasItKeepsNobodyAwake) {
+  Open();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  LoseSourcePort();
+  testing::RecordingSink sink;
+  const auto begin = std::chrono::steady_clock::now();
+  int sleeps = 0;
+  while (std::chrono::steady_clock::now() < begin + milliseconds(300)) {
+    source_->Progress(sink);
+    if (!source_->Arm()) continue;
+    source_->Wait(milliseconds(20));
+    ++sleeps;
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+
+  EXPECT_GT(sleeps, 0);
+  EXPECT_LT(sleeps, 100);
 }
 
 // UCX would leave a handler under the number of the closed socket, which later workers get.

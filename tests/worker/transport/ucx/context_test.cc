@@ -24,10 +24,11 @@ TEST(UcxContextTest, ListensInTheRangeAndSaysWhenThatIsFull) {
   constexpr PortRange kRange{28110, 28111};  // below those that the system gives away
   {
     SY_ASSERT_OK_AND_ASSIGN(const auto first, InRange(kRange));
-    for (const auto& ports : {first->receiver_ports(), first->sender_ports()}) {
-      ASSERT_EQ(ports.size(), 1U);
-      EXPECT_GE(ports[0], kRange.first);
-      EXPECT_LE(ports[0], kRange.last);
+    for (const auto& at : {first->receiver_listeners(), first->sender_listeners()}) {
+      ASSERT_EQ(at.size(), 1U);
+      EXPECT_GE(at[0].port, kRange.first);
+      EXPECT_LE(at[0].port, kRange.last);
+      EXPECT_EQ(at[0].host, std::string("\x7f\0\0\1", 4));
     }
 
     // UCX by itself would look for one for ever.
@@ -36,7 +37,7 @@ TEST(UcxContextTest, ListensInTheRangeAndSaysWhenThatIsFull) {
     EXPECT_THAT(second.status().message(), HasSubstr("from 28110 to 28111"));
     // Nor for a receiver that has to be replaced, on a thread that serves.
     EXPECT_THAT(first->ReplaceReceiver(
-                    [](ucp_worker_h, std::span<const std::uint16_t>) { return absl::OkStatus(); }),
+                    [](ucp_worker_h, std::span<const UcxListener>) { return absl::OkStatus(); }),
                 FailsWith(absl::StatusCode::kUnavailable, Reason::kAddressInUse));
   }
 
@@ -47,7 +48,7 @@ TEST(UcxContextTest, ListensInTheRangeAndSaysWhenThatIsFull) {
 // and says so in a way that ends it.
 TEST(UcxContextTest, TheLossOfTheLastPortIsAFaultOfTheWorker) {
   SY_ASSERT_OK_AND_ASSIGN(const auto context, InRange({}));
-  const auto any = [](ucp_worker_h, std::span<const std::uint16_t>) { return absl::OkStatus(); };
+  const auto any = [](ucp_worker_h, std::span<const UcxListener>) { return absl::OkStatus(); };
   for (std::size_t made = 1; made < UcxContext::kReceiversMax; ++made) {
     SY_ASSERT_OK(context->ReplaceReceiver(any));
   }
