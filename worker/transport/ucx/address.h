@@ -47,7 +47,7 @@ class UcxAddressCheck {
   // The IP addresses of an address, in network byte order, 4 or 16 bytes each. Errors: those of
   // Rewrite.
   static absl::StatusOr<std::vector<std::string>> HostsOf(absl::string_view packed);
-  // What the worker of an address listens on. Errors: those of Rewrite.
+  // The worker of an address listens on these. Errors: those of Rewrite.
   static absl::StatusOr<std::vector<UcxListener>> ListenersOf(absl::string_view packed);
 
  private:
