@@ -58,6 +58,10 @@ class Ranks {
     for (int r = 0; r < ranks; ++r) {
       Check(cudaSetDevice(r), "device");
       auto group = MakeNcclGroup(ranks, r, {});
+      if (absl::IsUnimplemented(group.status())) {
+        std::printf("left out: %s\n", group.status().ToString().c_str());
+        std::exit(0);
+      }
       MustBe(group.ok(), group.status().ToString());
       keys.push_back((*group)->key());
       groups_.push_back(*std::move(group));

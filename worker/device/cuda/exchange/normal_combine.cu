@@ -214,7 +214,10 @@ class Combiner {
     const auto rank = static_cast<int>(threadIdx.x);
     uint4 said;
     // Its own word stands for what other CTAs of this rank have written.
-    if (rank < group_.shape.ranks) (void)words_.Await(rank, kAnswersWord + chunk, &said);
+    if (rank < group_.shape.ranks) {
+      (void)(kPart == ExchangePart::kLand ? words_.AwaitSeal(rank, kAnswersWord + chunk, &said)
+                                          : words_.Await(rank, kAnswersWord + chunk, &said));
+    }
     __syncthreads();
     const int begin = chunk * args_.chunk;
     const int items = min(args_.step.tokens - begin, args_.chunk) * parts_;

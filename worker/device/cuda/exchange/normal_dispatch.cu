@@ -64,11 +64,13 @@ __device__ __forceinline__ void SendRowsOfCta(const DispatchArguments& args,
 
 // By one CTA of the rank, a thread for each other rank: their rows are there when it ends, or they
 // are lost.
+template <bool kSealed>
 __device__ __forceinline__ void AwaitRows(const ExchangeRank& group, const Words& words) {
   const auto source = static_cast<int>(threadIdx.x);
   uint4 said;
   if (source < group.shape.ranks && source != group.rank) {
-    (void)words.Await(source, kRowsWord, &said);
+    (void)(kSealed ? words.AwaitSeal(source, kRowsWord, &said)
+                   : words.Await(source, kRowsWord, &said));
   }
 }
 
@@ -89,7 +91,7 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
     words.MeanStep(args.hash, args.step.cover);
     const bool is_last = words.IsLast(&group.state->normal.rows_sent, senders);
     if (is_last) words.Tell(kRowsWord, 0, 0);
-    if (__syncthreads_or(is_last ? 1 : 0) != 0) AwaitRows(group, words);
+    if (__syncthreads_or(is_last ? 1 : 0) != 0) AwaitRows<false>(group, words);
   }
   EndStep(&group.state->dispatch_parts);
 }
@@ -119,10 +121,10 @@ __global__ void __launch_bounds__(kNormalThreads, 2)
   words.MeanStep(args.hash, args.step.cover);
   MarkArrived(group, number, Message::kRows, words);
   if (blockIdx.x < kListCtas) {
-    NormalLists(group, args.step, args.hash, number, &memory).MakeOfTables();
+    NormalLists(group, args.step, args.hash, number, &memory).MakeOfTables<true>();
     if (blockIdx.x == 0) CheckChoices(group, args.step, number);
   } else {
-    AwaitRows(group, words);
+    AwaitRows<true>(group, words);
   }
   EndStep(&group.state->dispatch_parts);
 }

@@ -40,7 +40,7 @@ class NormalLists {
   __device__ __forceinline__ void Make() {
     WriteTable();
     if (words_.IsLast(&state_.tables_sent, kListCtas)) words_.TellTable(step_, hash_);
-    MakeOfTables();
+    MakeOfTables<false>();
   }
 
   // Parts of Make: the table, without the word that says so, and all that needs the tables of all.
@@ -58,8 +58,9 @@ class NormalLists {
       }
     }
   }
+  template <bool kSealed>
   __device__ __forceinline__ void MakeOfTables() {
-    AwaitTables();
+    AwaitTables<kSealed>();
     for (int e = Thread(); e < group_.shape.experts_of_rank; e += Threads()) memory_.counts[e] = 0;
     __syncthreads();
     ForEachPacket([this](int, int, int, uint4 words) { Count(words); });
@@ -82,12 +83,15 @@ class NormalLists {
   __device__ __forceinline__ static int AllThreads() { return kListCtas * Threads(); }
 
   // A source that is late or means another step has no tokens.
+  template <bool kSealed>
   __device__ __forceinline__ void AwaitTables() const {
     const int source = Thread();
     if (source < group_.shape.ranks) {
       uint4 said;
       int tokens = 0;
-      if (words_.Await(source, kTableWord, &said)) {
+      const bool there = kSealed ? words_.AwaitSeal(source, kTableWord, &said)
+                                 : words_.Await(source, kTableWord, &said);
+      if (there) {
         if (words_.IsAlike(said)) {
           tokens = min(static_cast<int>(said.x & 0xffffU), step_.cover);
         } else {

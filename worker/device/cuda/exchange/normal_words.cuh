@@ -61,16 +61,19 @@ class Words {
   // table counts from such a one too: it may say that the two mean different steps. What the word
   // vouches for is there then for this thread, and after a barrier for its CTA.
   __device__ __forceinline__ bool Await(int source, int word, uint4* said) const {
-    Patience patience;
-    while (true) {
-      *said = LoadSystem(At(group_.rank, source, word));
-      if (said->w == tag_) break;
-      if (patience.Over(group_, source, number_, static_cast<std::uint32_t>(word + 1))) {
-        return false;
-      }
-    }
+    if (!AwaitTag(source, word, said)) return false;
     FenceSystem();
     if (word == kTableWord || (said->z >> group_.rank & 1U) == 0) return true;
+    Lose(group_, source, number_, ReasonOf(source));
+    return false;
+  }
+
+  // The same with messages. False, too, once this rank has given the group up: then nothing that
+  // has come counts, tables neither.
+  __device__ __forceinline__ bool AwaitSeal(int source, int word, uint4* said) const {
+    if (!AwaitTag(source, word, said)) return false;
+    if ((LoadRelaxed(&group_.state->lost) >> source & 1U) != 0) return false;
+    if ((said->z >> group_.rank & 1U) == 0) return true;
     Lose(group_, source, number_, ReasonOf(source));
     return false;
   }
@@ -94,6 +97,16 @@ class Words {
   }
 
  private:
+  __device__ __forceinline__ bool AwaitTag(int source, int word, uint4* said) const {
+    Patience patience;
+    while (true) {
+      *said = LoadSystem(At(group_.rank, source, word));
+      if (said->w == tag_) return true;
+      if (patience.Over(group_, source, number_, static_cast<std::uint32_t>(word + 1))) {
+        return false;
+      }
+    }
+  }
   // `source` has given this rank up.
   [[nodiscard]] __device__ __forceinline__ ExchangeFault ReasonOf(int source) const {
     const uint4 table = LoadSystem(At(group_.rank, source, kTableWord));

@@ -13,7 +13,10 @@ namespace switchyard {
 absl::StatusOr<std::unique_ptr<MessageCarrier>> MessageCarrier::Create(int ranks, int rank,
                                                                        int device,
                                                                        const NcclOptions& options) {
-  SY_ASSIGN_OR_RETURN(auto group, MakeNcclGroup(ranks, rank, options));
+  std::unique_ptr<MessageGroup> group;
+  if (ranks > 1) {
+    SY_ASSIGN_OR_RETURN(group, MakeNcclGroup(ranks, rank, options));
+  }
   const std::uint32_t others = ((1U << ranks) - 1) & ~(1U << rank);
   return std::unique_ptr<MessageCarrier>(
       new MessageCarrier(std::move(group), others, device, options.patience));
@@ -30,7 +33,7 @@ MessageCarrier::MessageCarrier(std::unique_ptr<MessageGroup> group, std::uint32_
 
 absl::Status MessageCarrier::Join(std::span<const std::string> keys, Duration patience,
                                   cuda::ExchangeReport* report) {
-  if (options_.others == 0) return absl::OkStatus();
+  if (group_ == nullptr) return absl::OkStatus();
   SY_RETURN_IF_ERROR(group_->Join(keys));
   options_.report = report;
   options_.patience = patience;
@@ -41,7 +44,7 @@ absl::Status MessageCarrier::Join(std::span<const std::string> keys, Duration pa
 
 void MessageCarrier::Carry(const cuda::Messages& messages, const std::byte* outbox, std::byte* heap,
                            cudaStream_t stream) {
-  if (options_.others == 0) return;
+  if (group_ == nullptr) return;
   const absl::Status carried = group_->Carry(messages, outbox, heap, stream);
   if (carried.ok()) return;
   {
@@ -49,6 +52,7 @@ void MessageCarrier::Carry(const cuda::Messages& messages, const std::byte* outb
     failed_.Update(carried);
   }
   MessageWatch::GiveUp(options_, 0);
+  watch_->Fail();
 }
 
 void MessageCarrier::Lose(int rank) {

@@ -34,12 +34,14 @@ class MessageCarrier {
   MessageCarrier(const MessageCarrier&) = delete;
   MessageCarrier& operator=(const MessageCarrier&) = delete;
 
-  [[nodiscard]] const std::string& key() const { return group_->key(); }
+  [[nodiscard]] const std::string& key() const {
+    return group_ == nullptr ? alone_ : group_->key();
+  }
   // As MessageGroup::Join. Messages are waited for as long as `patience`, the first ones longer.
   // `report` outlives this.
   absl::Status Join(std::span<const std::string> keys, Duration patience,
                     cuda::ExchangeReport* report);
-  // As MessageGroup::Carry. If it fails, the group is given up.
+  // As MessageGroup::Carry, after Join. If it fails, the group is given up.
   void Carry(const cuda::Messages& messages, const std::byte* outbox, std::byte* heap,
              cudaStream_t stream);
   // There is evidence that the rank does not come. From any thread, after Join.
@@ -51,9 +53,10 @@ class MessageCarrier {
   MessageCarrier(std::unique_ptr<MessageGroup> group, std::uint32_t others, int device,
                  Duration first_patience);
 
-  const std::unique_ptr<MessageGroup> group_;
+  const std::string alone_ = "alone";
+  const std::unique_ptr<MessageGroup> group_;  // null where there are no other ranks
   MessageWatch::Options options_;
-  std::unique_ptr<MessageWatch> watch_;  // null before Join, and where there are no other ranks
+  std::unique_ptr<MessageWatch> watch_;  // of `group_`, from Join on
   mutable Mutex mutex_;
   absl::Status failed_ SY_GUARDED_BY(mutex_);
 };

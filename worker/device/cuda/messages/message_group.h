@@ -35,7 +35,7 @@ class MessageGroup {
   virtual absl::Status Carry(const cuda::Messages& messages, const std::byte* outbox,
                              std::byte* heap, cudaStream_t stream) = 0;
   // Ends the waits for messages that are on their way, which are then there in part or not at all;
-  // later calls of Carry fail. From any thread. It waits for what the stream had to do before them.
+  // later calls of Carry fail. From any thread; takes seconds at most.
   virtual void Abort() = 0;
 };
 

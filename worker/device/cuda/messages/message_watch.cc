@@ -61,12 +61,20 @@ bool MessageWatch::IsOver(TimePoint now) {
   return now - since_ >= (last == 0 ? options_.first_patience : options_.patience);
 }
 
-std::uint32_t MessageWatch::WaitForLost() {
+void MessageWatch::Fail() {
+  {
+    const MutexLock lock(mutex_);
+    failed_ = true;
+  }
+  changed_.NotifyAll();
+}
+
+bool MessageWatch::WaitForEnd() {
   const MutexLock lock(mutex_);
-  if (!stopping_ && lost_ == 0) {
+  if (!stopping_ && !failed_ && lost_ == 0) {
     changed_.WaitUntil(mutex_, std::chrono::steady_clock::now() + kLook);
   }
-  return lost_;
+  return stopping_ || failed_ || lost_ != 0;
 }
 
 void MessageWatch::Loop() {
@@ -74,18 +82,17 @@ void MessageWatch::Loop() {
   // An engine of this process may capture a graph at any time, which no call here shall end.
   cudaStreamCaptureMode mode = cudaStreamCaptureModeRelaxed;
   (void)cudaThreadExchangeStreamCaptureMode(&mode);
-  while (true) {
-    const std::uint32_t lost = WaitForLost();
-    {
-      const MutexLock lock(mutex_);
-      if (stopping_) return;
-    }
-    if (lost == 0 && !IsOver(std::chrono::steady_clock::now())) continue;
-    // Before the waits end: what comes after them must know that messages may be there in part.
-    GiveUp(options_, lost);
-    options_.group->Abort();
-    return;
+  while (!WaitForEnd() && !IsOver(std::chrono::steady_clock::now())) {
   }
+  std::uint32_t lost = 0;
+  {
+    const MutexLock lock(mutex_);
+    if (stopping_) return;
+    lost = lost_;
+  }
+  // Before the waits end: what comes after them must know that messages may be there in part.
+  GiveUp(options_, lost);
+  options_.group->Abort();
 }
 
 }  // namespace switchyard

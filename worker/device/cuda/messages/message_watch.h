@@ -36,6 +36,8 @@ class MessageWatch {
   // There is evidence that the rank does not come: the group is given up now. The first such rank
   // is the reason. From any thread.
   void Lose(int rank);
+  // Messages cannot be carried: the same without a rank that is known to be the reason.
+  void Fail();
   // Kernels that come after messages take them for no result from now on. From any thread.
   static void GiveUp(const Options& options, std::uint32_t suspects);
 
@@ -44,8 +46,8 @@ class MessageWatch {
   void Loop();
   // Messages have been on their way for too long at `now`.
   bool IsOver(TimePoint now);
-  // Ranks that are lost; 0: none. Waits for a while first, unless one is.
-  std::uint32_t WaitForLost();
+  // Waits for a while, unless the group has ended; whether it has.
+  bool WaitForEnd();
 
   const Options options_;
   std::uint32_t begun_ = 0;  // as last seen
@@ -53,6 +55,7 @@ class MessageWatch {
   Mutex mutex_;
   CondVar changed_;
   bool stopping_ SY_GUARDED_BY(mutex_) = false;
+  bool failed_ SY_GUARDED_BY(mutex_) = false;
   std::uint32_t lost_ SY_GUARDED_BY(mutex_) = 0;
   std::thread thread_;
 };

@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <memory>
+#include <system_error>
+#include <thread>
 #include <type_traits>
 #include <utility>
 
@@ -24,6 +27,7 @@ constexpr int kVersionMin = NCCL_VERSION(2, 27, 0);
 // While NCCL works in the background, which takes some microseconds but the first time.
 constexpr Duration kSpin = std::chrono::microseconds(100);
 constexpr Duration kLook = std::chrono::microseconds(200);
+constexpr Duration kAbortMax = std::chrono::seconds(2);
 
 // The functions of the library that a group needs.
 struct Nccl {
@@ -132,10 +136,40 @@ class NcclGroup final : public MessageGroup {
       comm = std::exchange(comm_, nullptr);
     }
     changed_.NotifyAll();
-    if (comm != nullptr) (void)nccl_.abort(comm);
+    if (comm != nullptr) AbortInTime(comm);
   }
 
  private:
+  // Waits on the device end at once; the rest may wait for ranks of this host to abort as well
+  // (proxy.cc of 2.28), which one that stands still does not. That goes on without this thread.
+  void AbortInTime(ncclComm_t comm) const {
+    struct Ended {
+      Mutex mutex;
+      CondVar changed;
+      bool ended SY_GUARDED_BY(mutex) = false;
+    };
+    const auto ended = std::make_shared<Ended>();
+    int device = 0;
+    const bool has_device = cudaGetDevice(&device) == cudaSuccess;
+    const auto abort = [nccl = nccl_, comm, device, has_device, ended] {
+      // A thread of its own would have GPU 0.
+      if (has_device) (void)cudaSetDevice(device);
+      (void)nccl.abort(comm);
+      const MutexLock lock(ended->mutex);
+      ended->ended = true;
+      ended->changed.NotifyAll();
+    };
+    try {
+      std::thread(abort).detach();
+    } catch (const std::system_error&) {
+      return abort();
+    }
+    const auto until = std::chrono::steady_clock::now() + kAbortMax;
+    const MutexLock lock(ended->mutex);
+    while (!ended->ended && ended->changed.WaitUntil(ended->mutex, until)) {
+    }
+  }
+
   absl::Status TryCarry(const cuda::Messages& messages, const std::byte* outbox, std::byte* heap,
                         cudaStream_t stream) SY_REQUIRES(mutex_) {
     SY_RETURN_IF_ERROR(AwaitIdle());

@@ -102,6 +102,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST_F(ExchangeMemberTest, AProcessThatIsKilledIsNamedByAllOthers) {
   Start(1'000'000);
   for (const auto& process : processes_) process->Write("go");
+  for (const auto& process : processes_) ASSERT_EQ(process->Read(), "running");
 
   processes_[1]->Kill();
 
@@ -146,6 +147,7 @@ TEST_F(ExchangeByMessagesTest, ProcessesGetTheSumsOfTheirTokens) {
 TEST_F(ExchangeByMessagesTest, AProcessThatIsKilledIsNamed) {
   Start(1'000'000, {.ranks = 2, .unit = "messages"});
   for (const auto& process : processes_) process->Write("go");
+  for (const auto& process : processes_) ASSERT_EQ(process->Read(), "running");
 
   processes_[1]->Kill();
 

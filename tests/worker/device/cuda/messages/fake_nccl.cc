@@ -2,6 +2,8 @@
 
 #include <cstring>
 #include <memory>
+#include <string>
+#include <thread>
 
 using switchyard::testing::FakeNccl;
 
@@ -56,7 +58,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t /*comm*/, ncclResult_t* state) {
   return ncclSuccess;
 }
 ncclResult_t ncclCommAbort(ncclComm_t /*comm*/) {
-  ++FakeNcclState()->aborts;
+  FakeNccl& fake = *FakeNcclState();
+  ++fake.aborts;
+  while (fake.abort_hangs) std::this_thread::yield();
   return ncclSuccess;
 }
 ncclResult_t ncclGroupStart() { return ncclSuccess; }

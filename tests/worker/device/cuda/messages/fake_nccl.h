@@ -25,7 +25,8 @@ struct FakeNccl {
   int rank = -1;
   int blocking = -1;
   int groups = 0;  // that have been begun and ended
-  int aborts = 0;
+  std::atomic<int> aborts{0};
+  std::atomic<bool> abort_hangs{false};
   std::vector<std::string> parts;  // "send 16 to 1"
 };
 

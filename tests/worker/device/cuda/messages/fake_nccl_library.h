@@ -1,6 +1,8 @@
 // The stand-in for NCCL, loaded and as it is at first, for tests.
 #pragma once
 
+#include <cstdlib>
+
 #include <dlfcn.h>
 
 #include "tests/worker/device/cuda/messages/fake_nccl.h"
@@ -11,6 +13,7 @@ namespace switchyard::testing {
 class FakeNcclLibrary {
  public:
   FakeNcclLibrary() : library_(::dlopen(FAKE_NCCL, RTLD_NOW | RTLD_LOCAL)) {
+    if (library_ == nullptr) std::abort();  // the library is beside the test
     reinterpret_cast<void (*)()>(::dlsym(library_, "ResetFakeNccl"))();
     state_ = reinterpret_cast<FakeNccl* (*)()>(::dlsym(library_, "FakeNcclState"))();
   }

@@ -70,6 +70,9 @@ TEST_F(MessageCarrierTest, AFaultOfTheLibraryMakesTheStepNoResultAndIsTold) {
   EXPECT_THAT(std::string(why.message()), HasSubstr("rank 0 did not come; "));
   EXPECT_THAT(std::string(why.message()), HasSubstr("remote error"));
   SY_EXPECT_OK(carrier->Explain(absl::OkStatus()));
+  const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
+  while (nccl_->aborts == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
+  EXPECT_EQ(nccl_->aborts, 1) << "what NCCL may still do in the background ends";
 }
 
 TEST_F(MessageCarrierTest, ALostRankEndsTheGroup) {
@@ -80,6 +83,7 @@ TEST_F(MessageCarrierTest, ALostRankEndsTheGroup) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
   while (gone() == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   EXPECT_EQ(gone(), 0b011U);
+  while (nccl_->aborts == 0 && std::chrono::steady_clock::now() < end) std::this_thread::yield();
   Carry(*carrier);
   EXPECT_THAT(std::string(carrier->Explain(AFault()).message()), HasSubstr("given up"));
 }

@@ -128,6 +128,18 @@ TEST_F(NcclGroupTest, AbortEndsAWaitAndWhatComesLater) {
   EXPECT_EQ(nccl_->aborts, 1);
 }
 
+TEST_F(NcclGroupTest, AnAbortThatWaitsForOtherRanksHoldsNobodyForLong) {
+  const auto group = MakeJoined(Options());
+  nccl_->abort_hangs = true;
+  const auto begin = std::chrono::steady_clock::now();
+
+  group->Abort();
+
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_EQ(nccl_->aborts, 1);
+  nccl_->abort_hangs = false;
+}
+
 TEST_F(NcclGroupTest, KeysThatAreNoneAreRefused) {
   const auto group = *MakeNcclGroup(2, 0, Options());
   for (const std::vector<std::string>& keys : {std::vector<std::string>{},
