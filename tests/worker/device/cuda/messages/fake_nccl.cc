@@ -61,6 +61,7 @@ ncclResult_t ncclCommAbort(ncclComm_t /*comm*/) {
   FakeNccl& fake = *FakeNcclState();
   ++fake.aborts;
   while (fake.abort_hangs) std::this_thread::yield();
+  ++fake.ended_aborts;
   return ncclSuccess;
 }
 ncclResult_t ncclGroupStart() { return ncclSuccess; }

@@ -27,6 +27,7 @@ struct FakeNccl {
   int groups = 0;  // that have been begun and ended
   std::atomic<int> aborts{0};
   std::atomic<bool> abort_hangs{false};
+  std::atomic<int> ended_aborts{0};
   std::vector<std::string> parts;  // "send 16 to 1"
 };
 

@@ -138,6 +138,7 @@ TEST_F(NcclGroupTest, AnAbortThatWaitsForOtherRanksHoldsNobodyForLong) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
   EXPECT_EQ(nccl_->aborts, 1);
   nccl_->abort_hangs = false;
+  while (nccl_->ended_aborts == 0) std::this_thread::yield();
 }
 
 TEST_F(NcclGroupTest, KeysThatAreNoneAreRefused) {
