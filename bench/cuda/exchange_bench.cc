@@ -60,24 +60,6 @@ constexpr Way kWays[] = {
     {"FP8 both ways", ExchangeFormat::kFp8, ExchangeUnit::kPerWorker, AnswerFormat::kFp8},
     {"FP8 per expert", ExchangeFormat::kFp8, ExchangeUnit::kPerExpert}};
 
-// The values of the first tokens of each rank that are not as predicted; -1: a fault.
-int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
-  int wrong = 0;
-  for (int r = 0; r < group.ranks(); ++r) {
-    if (group.State(r).fault != 0) return -1;
-    if (!group.WrongLists(r, tokens).empty()) ++wrong;
-    const auto out = group.Out(r);
-    const RankTokens& own = tokens[static_cast<std::size_t>(r)];
-    for (int t = 0; t < own.tokens; t += std::max(1, own.tokens / 8)) {
-      const auto wanted = ExpectedToken(group.shape(), group.forms(), own, t);
-      for (std::size_t c = 0; c < wanted.size(); ++c) {
-        wrong += out[static_cast<std::size_t>(t * group.shape().hidden) + c] != wanted[c];
-      }
-    }
-  }
-  return wrong;
-}
-
 // Bytes that the busiest rank sends to others in dispatch and gets back in combine, by the first
 // routing.
 std::pair<double, double> WireBytes(const ExchangeShape& shape, const WireForms& forms,

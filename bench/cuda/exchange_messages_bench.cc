@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/cuda/device_rig.h"
+#include "bench/cuda/exchange_rig.h"
 #include "tests/cuda/exchange_group.h"
 #include "worker/device/cuda/messages/nccl_group.h"
 
@@ -115,23 +115,6 @@ Figure Time(ExchangeGroup& group, const std::function<void(int rank)>& step) {
     slowest.push_back(most);
   }
   return Summarize(slowest);
-}
-
-// The values of some tokens of each rank that are not as predicted; -1: a fault.
-int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
-  int wrong = 0;
-  for (int r = 0; r < group.ranks(); ++r) {
-    if (group.State(r).fault != 0) return -1;
-    const auto out = group.Out(r);
-    const RankTokens& own = tokens[static_cast<std::size_t>(r)];
-    for (int t = 0; t < own.tokens; t += std::max(1, own.tokens / 8)) {
-      const auto wanted = ExpectedToken(group.shape(), group.forms(), own, t);
-      for (std::size_t c = 0; c < wanted.size(); ++c) {
-        wrong += out[static_cast<std::size_t>(t * group.shape().hidden) + c] != wanted[c];
-      }
-    }
-  }
-  return wrong;
 }
 
 std::unique_ptr<ExchangeGroup> MakeGroup(const ExchangeShape& shape,

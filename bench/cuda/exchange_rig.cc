@@ -8,6 +8,8 @@ namespace switchyard::cuda::bench {
 namespace {
 
 using testing::Check;
+using testing::ExchangeGroup;
+using testing::RankTokens;
 
 constexpr std::int64_t kFlushBytes = std::int64_t{320} << 20;
 constexpr int kChains = 40;
@@ -19,6 +21,23 @@ void Destroy(const std::vector<cudaGraphExec_t>& graphs) {
 }
 
 }  // namespace
+
+int WrongValues(ExchangeGroup& group, const std::vector<RankTokens>& tokens) {
+  int wrong = 0;
+  for (int r = 0; r < group.ranks(); ++r) {
+    if (group.State(r).fault != 0) return -1;
+    if (!group.WrongLists(r, tokens).empty()) ++wrong;
+    const auto out = group.Out(r);
+    const RankTokens& own = tokens[static_cast<std::size_t>(r)];
+    for (int t = 0; t < own.tokens; t += std::max(1, own.tokens / 8)) {
+      const auto wanted = ExpectedToken(group.shape(), group.forms(), own, t);
+      for (std::size_t c = 0; c < wanted.size(); ++c) {
+        wrong += out[static_cast<std::size_t>(t * group.shape().hidden) + c] != wanted[c];
+      }
+    }
+  }
+  return wrong;
+}
 
 GroupRig::GroupRig(testing::ExchangeGroup* group) : group_(group) {
   for (int r = 0; r < group->ranks(); ++r) {

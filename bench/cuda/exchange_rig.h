@@ -9,6 +9,9 @@
 
 namespace switchyard::cuda::bench {
 
+// Values of some tokens of each rank, and lists, that are not as predicted; -1: a fault.
+int WrongValues(testing::ExchangeGroup& group, const std::vector<testing::RankTokens>& tokens);
+
 class GroupRig {
  public:
   // One rank's part, the i-th time; it enqueues to the rank's stream.

@@ -28,11 +28,14 @@ __device__ __forceinline__ uint4 LoadSystem(const void* from) {
   return make_uint4(static_cast<std::uint32_t>(low), static_cast<std::uint32_t>(low >> 32),
                     static_cast<std::uint32_t>(high), static_cast<std::uint32_t>(high >> 32));
 }
-// The first word of 16 bytes. Where it is there, all of them are.
-__device__ __forceinline__ std::uint32_t LoadFirstWord(const void* from) {
+// A word that another GPU or the host may write at any time.
+__device__ __forceinline__ std::uint32_t LoadWord(const void* from) {
   std::uint32_t word;
   asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(word) : "l"(from) : "memory");
   return word;
+}
+__device__ __forceinline__ void StoreWord(std::uint32_t* to, std::uint32_t word) {
+  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(to), "r"(word) : "memory");
 }
 __device__ __forceinline__ void StoreSystem(void* to, uint4 value) {
   const std::uint64_t low = value.x | static_cast<std::uint64_t>(value.y) << 32;
@@ -74,16 +77,6 @@ __device__ __forceinline__ std::uint32_t LoadRelaxed(const std::uint32_t* at) {
   std::uint32_t value;
   asm volatile("ld.relaxed.gpu.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
   return value;
-}
-
-// Memory of the host that it may change at any time.
-__device__ __forceinline__ std::uint32_t LoadHost(const std::uint32_t* at) {
-  std::uint32_t value;
-  asm volatile("ld.relaxed.sys.global.u32 %0, [%1];" : "=r"(value) : "l"(at) : "memory");
-  return value;
-}
-__device__ __forceinline__ void StoreHost(std::uint32_t* at, std::uint32_t value) {
-  asm volatile("st.relaxed.sys.global.u32 [%0], %1;" ::"l"(at), "r"(value) : "memory");
 }
 
 // Marks packets and headers of a step, so that those of earlier ones do not count. No step's is
@@ -133,7 +126,7 @@ class Patience {
   __device__ __forceinline__ static bool IsGone(const ExchangeRank& group, int rank) {
     const auto lane = static_cast<int>(threadIdx.x % 32);
     if (group.report != nullptr && lane == __ffs(static_cast<int>(__activemask())) - 1) {
-      const std::uint32_t gone = LoadHost(&group.report->gone);
+      const std::uint32_t gone = LoadWord(&group.report->gone);
       if (gone != 0) atomicOr(&group.state->gone, gone);
     }
     return (LoadRelaxed(&group.state->gone) >> rank & 1U) != 0;

@@ -123,7 +123,7 @@ class RowWarp {
           group_.heaps[group_.rank] + group_.layout.Row(group_.shape, buffer_, first + s, token);
 #pragma unroll
       for (int i = 0; i < 2; ++i) {
-        if (units.at[i] >= 0) words[s][i] = LoadFirstWord(row + units.at[i]);
+        if (units.at[i] >= 0) words[s][i] = LoadWord(row + units.at[i]);  // the first
       }
     }
     std::uint32_t landed = 0;

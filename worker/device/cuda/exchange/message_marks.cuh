@@ -11,7 +11,7 @@
 
 namespace switchyard::cuda {
 
-// What a kernel does: both halves of an exchange, or with messages one.
+// A kernel does both halves of an exchange or, with messages, one.
 enum class ExchangePart : std::uint8_t { kWhole, kSend, kLand };
 
 __device__ __forceinline__ std::uint32_t MarkOf(std::uint32_t number, Message message) {
@@ -22,13 +22,13 @@ __device__ __forceinline__ std::uint32_t MarkOf(std::uint32_t number, Message me
 __device__ __forceinline__ void MarkBegun(const ExchangeRank& group, std::uint32_t number,
                                           Message message) {
   if (blockIdx.x != 0 || threadIdx.x != 0 || group.report == nullptr) return;
-  StoreHost(&group.report->begun, MarkOf(number, message));
+  StoreWord(&group.report->begun, MarkOf(number, message));
 }
 // By every thread of a kernel that comes after them, before it reads any.
 __device__ __forceinline__ void MarkArrived(const ExchangeRank& group, std::uint32_t number,
                                             Message message, const Words& words) {
   if (blockIdx.x != 0 || threadIdx.x != 0 || group.report == nullptr) return;
-  StoreHost(&group.report->arrived, MarkOf(number, message));
+  StoreWord(&group.report->arrived, MarkOf(number, message));
   words.GiveUpIfTold(message == Message::kRows ? kTableWord : kAnswersWord);
 }
 

@@ -23,7 +23,7 @@ __global__ void SealKernel(const __grid_constant__ SealArguments args) {
   const Words words(group, asked.Get());
   const auto thread = static_cast<int>(threadIdx.x);
   if (thread == 0 && group.report != nullptr) {
-    atomicOr(&group.state->lost, LoadHost(&group.report->gone));
+    atomicOr(&group.state->lost, LoadWord(&group.report->gone));
   }
   __syncthreads();
   if (!of_rows) {

@@ -82,9 +82,9 @@ class Words {
   // given up the group, they may be there in part only. Names a rank whose `word` is not there, if
   // there is such a one.
   __device__ __forceinline__ void GiveUpIfTold(int word) const {
-    const std::uint32_t gone = LoadHost(&group_.report->gone);
+    const std::uint32_t gone = LoadWord(&group_.report->gone);
     if (gone == 0) return;
-    const std::uint32_t suspects = LoadHost(&group_.report->suspects);
+    const std::uint32_t suspects = LoadWord(&group_.report->suspects);
     const std::uint32_t named = suspects != 0 ? suspects : gone;
     int rank = __ffs(static_cast<int>(named)) - 1;
     for (int source = group_.shape.ranks - 1; source >= 0; --source) {
